@@ -59,12 +59,13 @@ def check_tls(me: Member, topic_stats: Mapping[str, Any]) -> None:
 
 
 async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.AsyncClient) -> None:
-    """Refuse the id of another worker that runs.
+    """Check that no other running worker uses this worker's id.
 
-    A membership alone is no proof: the broker takes a while to notice that a machine is gone.
+    Being listed as a member is not enough: the broker takes a while to notice that a machine is gone. So the other
+    worker must answer a request.
 
     Raises:
-        MagnetarError: with the remedy.
+        MagnetarError: the id is in use; the message says what to do.
     """
     for member in read_roster(topic_stats).members:
         url = member.url_for(by_tls=bool(me.tls_port))
@@ -80,6 +81,6 @@ async def _answers(url: str, http: httpx.AsyncClient) -> bool:
         await http.get(f"{url}/version", timeout=_PROBE_TIMEOUT_S)
     except httpx.InvalidURL:
         return False
-    except (httpx.HTTPError, OSError) as error:  # OSError: httpx lets errors of TLS after the handshake pass
-        return bool(tls_reason(url, error))  # whoever refuses our TLS, or is refused, is there
+    except (httpx.HTTPError, OSError) as error:  # OSError: httpx does not wrap TLS errors after the handshake
+        return bool(tls_reason(url, error))  # a TLS failure, on either side, proves that a worker is running
     return True

@@ -296,7 +296,7 @@ class Parts:
         )  # fmt: skip
 
     async def keep_tokens(self) -> None:
-        """Make the tokens of the functions that run here anew in time, until cancelled."""
+        """Renew the tokens of the functions running here before they expire, until cancelled."""
         me = self.membership.me.worker_id
 
         def owners_here() -> set[str]:
@@ -352,10 +352,10 @@ class Parts:
                 await asyncio.sleep(_RETRY_S)
 
     async def fetch_package(self, location: PackageLocationMetaData) -> Path:
-        """Return the package of an instance that is about to start, if it still is to start here.
+        """Fetch the package of an instance that is about to start.
 
-        A worker that was cut off, or frozen, may have lost it to another without having read of it. So it reads its
-        assignments to the end first; if the instance has gone, it is told to stop before it begins.
+        A worker that was partitioned or frozen may not know yet that the instance was moved to another worker. So it
+        reads its assignments to the end first; an instance that was moved is stopped before it starts.
         """
         await self._applied()
         return await self._intake.fetch(location)

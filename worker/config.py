@@ -60,26 +60,26 @@ class WorkerConfig:
             first run; it ends all the same when no run comes in `spark_idle_s`.
         spark_class_archive: keep an archive of the JVM's classes, from which it starts faster (`sparkClassArchive`).
         spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
-        secrets_provider: class that finds the secrets of functions, ``module.Class`` (`secretsProviderClassName`);
-            empty: their configs say where they are.
-        secrets_config: what it is told (`secretsProviderConfig`).
-        process_users: which system user the process instances of each tenant run as (`processRuntimeUsers`), ``*`` for
-            all tenants that are not named; empty: all as the worker. Threads and Spark are refused then.
-        failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
-            Apache Pulsar's: one small request a second.
-        liveness_check_ms: how often a process instance is asked whether it answers (`instanceLivenessCheckFreqMs`); one
-            that has not answered for three times as long is killed and started again. Ours is a third of Apache
-            Pulsar's. 0 and below: never.
-        reschedule_timeout_ms: how long a member may be absent before its instances go elsewhere.
-        rebalance_check_s: how often the leader evens the load out by itself (`rebalanceCheckFreqSec`); 0 and below:
-            never, since each move interrupts an instance.
-        compaction_s: how often the leader has the logs compacted (`topicCompactionFrequencySec`), so that a worker's
-            start does not read all that ever was; 0 and below: never. The default is Apache Pulsar's.
+        secrets_provider: class that resolves the secrets of functions, ``module.Class`` (`secretsProviderClassName`);
+            empty: functions' configs say where their secrets are.
+        secrets_config: configuration passed to the secrets provider (`secretsProviderConfig`).
+        process_users: system user that runs each tenant's process instances (`processRuntimeUsers`), ``*`` for tenants
+            not listed; empty: the worker's user runs all. If set, threads and Spark are refused.
+        failure_check_ms: how often the leader checks the membership (`failureCheckFreqMs`). The default is a thirtieth
+            of Apache Pulsar's: one small request a second.
+        liveness_check_ms: how often process instances are health-checked (`instanceLivenessCheckFreqMs`); one that has
+            not answered for three times as long is killed and restarted. The default is a third of Apache Pulsar's.
+            0 or less: never.
+        reschedule_timeout_ms: how long a member may be absent before its instances are moved.
+        rebalance_check_s: how often the leader rebalances by itself (`rebalanceCheckFreqSec`); 0 or less: never, since
+            each move interrupts an instance.
+        compaction_s: how often the leader compacts the logs (`topicCompactionFrequencySec`), so that a starting worker
+            does not read the whole history; 0 or less: never. The default is Apache Pulsar's.
         trigger_timeout_s: how long a trigger waits for the function's output.
-        request_timeout_s: how long a request may look for a leader.
-        broker_wait_s: how long a start waits for a broker that does not answer (`initialBrokerReconnectMaxRetries`,
-            one a second).
-        authorization: who may do what.
+        request_timeout_s: how long a request waits for a leader.
+        broker_wait_s: how long startup waits for a broker that does not answer (`initialBrokerReconnectMaxRetries`,
+            one retry a second).
+        authorization: the authorization settings.
     """
 
     service_url: str
@@ -172,16 +172,16 @@ class WorkerConfig:
 
     @property
     def broker_security(self) -> ClientSecurity:
-        """What a client of the broker is told: it refuses settings of TLS that are for others alone."""
+        """The security settings for the broker client, which rejects TLS settings that only other parts use."""
         if self.worker_tls_port is None and not has_tls(self.state_url):
             return self.client_security
         return self.client_security.for_urls(self.service_url, self.admin_url)
 
     def state_key(self) -> TableKey | None:
-        """Return the key of the table service; None where it asks for no token.
+        """Return the key of the table service, or None if it requires no token.
 
         Raises:
-            InvalidConfig: the file cannot be read, or holds no key.
+            InvalidConfig: the file cannot be read or does not contain a key.
         """
         return TableKey.read(self.state_key_file) if self.state_key_file else None
 
@@ -200,14 +200,14 @@ class WorkerConfig:
 
     @property
     def reachable_host(self) -> str:
-        """The host that others are told."""
+        """The host name that the worker advertises."""
         if self.advertised_host:
             return self.advertised_host
         return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 (compared with, not bound to)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The local names of all internal topics but those of packages' contents."""
+        """The local names of all internal topics except those that hold package contents."""
         own = self.locks_topic, self.packages_topic
         return self.metadata_topic, self.assignments_topic, self.coordination_topic, *own
 

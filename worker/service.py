@@ -1,8 +1,8 @@
-"""Worker service: starts the parts of a worker in order, and stops them in the opposite order.
+"""Worker service: starts the parts of a worker in order, and stops them in reverse order.
 
-Start: the REST port opens (and answers that the worker is not ready), the internal topics are made sure of, both logs
-are read to their end, this worker's own instances start, and only then it takes part in the election and serves. Stop
-goes the other way: instances end while this worker is still a member, so that nobody takes them for abandoned.
+On start, the REST port opens (and responds that the worker is not ready), the internal topics are created if missing,
+both logs are read to the end, and this worker's instances start. Only then does it join the election and serve
+requests. On stop, instances end while this worker is still a member, so that they are not reassigned as abandoned.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class WorkerService:
         self._stack.push_async_callback(_cancelled, self._tasks.start(lasting(), name, self._fail))
 
     def _keep(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a part that can begin anew after a failure, which is logged, until the worker stops."""
+        """Run a part until the worker stops; a failure is logged and the part restarted."""
         self._stack.push_async_callback(_cancelled, self._tasks.keep(make_work, name))
 
     def _fail(self, failure: BaseException) -> None:
@@ -237,7 +237,7 @@ class WorkerService:
             self._failure.set_exception(failure)
 
     async def wait_failed(self) -> None:
-        """Return never; raise when this worker cannot go on and must be started anew. Cancellation: safe."""
+        """Never return; raise if this worker cannot continue and must be restarted. Cancellation: safe."""
         if self._failure is None:
             raise MagnetarError("the worker was not started")
         await asyncio.shield(self._failure)

@@ -40,11 +40,11 @@ class BrokerAdmin:
         return answer.is_success
 
     async def tenant_info(self, tenant: str) -> dict[str, Any] | None:
-        """Return the TenantInfo of a tenant, None if there is no such tenant."""
+        """Return the TenantInfo of a tenant, or None if the tenant does not exist."""
         return await self._object(f"tenants/{segment(tenant)}")
 
     async def policies(self, namespace: str) -> dict[str, Any] | None:
-        """Return the policies of ``tenant/namespace``, None if there is no such namespace."""
+        """Return the policies of ``tenant/namespace``, or None if the namespace does not exist."""
         return await self._object("namespaces/" + "/".join(map(segment, namespace.split("/"))))
 
     async def _object(self, path: str) -> dict[str, Any] | None:
@@ -53,12 +53,12 @@ class BrokerAdmin:
         return found if isinstance(found, dict) else None
 
     async def namespaces(self, tenant: str) -> list[str] | None:
-        """Return the names of a tenant's namespaces, ``tenant/namespace``; None if there is no such tenant."""
+        """Return a tenant's namespaces as ``tenant/namespace``, or None if the tenant does not exist."""
         answer = await self._call("GET", f"namespaces/{segment(tenant)}", (404, 412))
         return list(answer.json()) if answer.is_success else None
 
     async def ensure_namespace(self, name: str, cluster: str) -> None:
-        """Create tenant and namespace where absent, and keep what their topics hold without limit."""
+        """Create the tenant and namespace if missing, with unlimited retention."""
         tenant = name.split("/")[0]
         clusters = (await self._call("GET", "clusters", ())).json()
         allowed = {"adminRoles": [], "allowedClusters": [cluster] if cluster in clusters else clusters[:1]}
@@ -68,7 +68,7 @@ class BrokerAdmin:
             await self._call("PUT", f"namespaces/{name}", (409,))
         retention = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         await self._call("POST", f"namespaces/{name}/retention", (), retention)
-        # Apache Pulsar removes topics that nobody uses for a minute; a broker without that has no such policy.
+        # Apache Pulsar removes topics that are idle for a minute; a broker that does not has no such policy either.
         policy = {
             "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
             "maxInactiveDurationSeconds": 60,
@@ -77,7 +77,7 @@ class BrokerAdmin:
         await self._call("POST", f"namespaces/{name}/inactiveTopicPolicies", (400, 404, 405, 409, 412, 501), policy)
 
     async def ensure_topic(self, topic: str) -> None:
-        """Create a topic without partitions where absent."""
+        """Create a non-partitioned topic if it is missing."""
         await self._call("PUT", parse_topic_name(topic).rest_path, (409,))
 
     async def topic_stats(self, topic: str) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from ...security.authorization.grants import Grants, grants_of
 from .broker_admin import BrokerAdmin
 
 KEPT_S = 2.0
-"""How long an answer counts, and so how long a revocation may take to reach a worker."""
+"""How long grants are cached, in seconds, and so how long a revocation may take to reach a worker."""
 MAX_KEPT = 1000
-"""Namespaces whose grants are kept; whoever asks names them, so there must be an end."""
+"""Maximum number of namespaces in the cache. Clients choose the names, so the cache must be bounded."""
 
 
 class BrokerGrants:
-    """A `GrantsReader` by the broker's admin REST, asked as the worker, which is a super-user."""
+    """A `GrantsReader` that reads the broker's admin REST API with the worker's credentials, a super-user's."""
 
     def __init__(self, admin: BrokerAdmin, clock: Callable[[], float] = time.monotonic) -> None:
         self._admin = admin
@@ -25,10 +25,10 @@ class BrokerGrants:
         self._kept: OrderedDict[tuple[str, str], tuple[float, Grants]] = OrderedDict()
 
     async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
-        """Return what is granted, as it was at most `KEPT_S` before.
+        """Return the grants of a namespace, at most `KEPT_S` old.
 
         Raises:
-            MagnetarError: the broker does not answer, or not with that.
+            MagnetarError: the broker does not answer, or its answer contains no grants.
         """
         key = tenant, namespace
         asked_s = self._clock()

@@ -83,13 +83,13 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Sender of requests to the leader, until one is decided or the time is over.
+    """Sends requests to the leader, with retries until the leader decides or the timeout expires.
 
     Attributes:
-        metadata: decides, where this worker leads.
-        membership: knows who leads.
-        http: to the others.
-        timeout_s: how long a request may take.
+        metadata: decides requests if this worker is the leader.
+        membership: knows the leader.
+        http: client for requests to other workers.
+        timeout_s: default timeout of a request.
     """
 
     metadata: FunctionMetadataManager
@@ -98,17 +98,17 @@ class HandOver:
     timeout_s: float
 
     async def submit(self, request: FunctionRequest, deadline: Deadline | None = None) -> None:
-        """Have a request carried out, wherever the leader is.
+        """Have the leader carry out a request, whether that is this worker or another.
 
         Args:
-            request: what to do.
-            deadline: of what is done for the request; None: it begins now.
+            request: the request.
+            deadline: of the whole operation; None: `timeout_s` from now.
 
-        Cancellation: the request may be carried out nevertheless; repeat it with the same id.
+        Cancellation: the request may still be carried out; repeat it with the same id.
 
         Raises:
-            OutOfDate, FunctionExists: the leader refuses it.
-            RequestRefused: nobody led for the whole time (503).
+            OutOfDate, FunctionExists: the leader rejected the request.
+            RequestRefused: 503, no leader accepted the request before the deadline; or the leader's refusal.
         """
         reason = "no worker leads"
         try:

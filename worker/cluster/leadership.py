@@ -1,8 +1,9 @@
-"""Leadership of a worker: taking the logs, and releasing them.
+"""Worker leadership: acquiring and releasing the two logs.
 
-Being called active is not leading yet: first the worker takes both logs for writing and reads them to their end, so
-that whatever an earlier leader wrote is in the tables. Being called inactive ends it at once. Logs that could not be
-written (the broker fenced or closed the producer) are taken anew as long as the worker is still the active one.
+A worker whose consumer becomes active does not lead yet. It first acquires both logs for writing and reads them to the
+end, so that its tables include everything that earlier leaders wrote. Leadership ends as soon as the consumer becomes
+inactive. If a log cannot be written because the broker fenced or closed the producer, the worker acquires the logs
+again, as long as its consumer is still active.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Leadership:
-    """Holds the logs while the broker has this worker's consumer active."""
+    """Holds the logs while this worker's consumer is the active one."""
 
     def __init__(
         self, metadata: FunctionMetadataManager, scheduler: SchedulerManager, on_taken: Callable[[], None]
@@ -104,6 +105,6 @@ class Leadership:
             await log.close()
 
     def _lost(self) -> None:
-        """End the leadership after an append failed; the logs are taken anew."""
+        """End the leadership after a failed append; the logs are acquired again."""
         self._follow()
         self._turned.set()

@@ -43,7 +43,7 @@ class Scheduling:
         self._changed: set[str] | None = None
 
     def restart(self) -> None:
-        """Begin with this worker's leadership: absences are counted anew, and a round is due."""
+        """Start over when this worker becomes the leader: reset absences and schedule a round."""
         self._grace.restart()
         self._drains.restart()
         self.reschedule()
@@ -89,7 +89,9 @@ class Scheduling:
                 self._dirty.set()
 
     async def _round(self, *, is_evened_out: bool = False) -> None:
-        members = await self._incarnations()  # anew each time: a worker that joined before a function gets its share
+        members = (
+            await self._incarnations()
+        )  # never cached: a worker that joined before a function was created gets its share
         if self._membership.me.worker_id not in members:
             # The leader itself is not connected: what it sees says nothing about the others.
             self._grace.restart()

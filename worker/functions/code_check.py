@@ -18,7 +18,7 @@ from ...tasks import Room, Shares, TaskSet
 
 REMEMBERED_MAX = 10_000
 UNDER_WAY_MAX = 32
-"""Examinations of one tenant that run or wait."""
+"""Maximum number of running and queued examinations per tenant."""
 _ALL_UNDER_WAY_MAX = 1024
 Q = TypeVar("Q", Question, SourceQuestion)
 A = TypeVar("A")
@@ -36,10 +36,10 @@ class _Answers(Generic[Q, A]):
         self.tasks = TaskSet("examination of packages")
 
     async def get(self, question: Q) -> A | None:
-        """Return the answer, None if there is none now. Cancellation: safe.
+        """Return the answer, or None if there is no answer at present. Cancellation: safe.
 
         Raises:
-            RequestRefused: 429, the tenant has too many questions under way; 503, all tenants have.
+            RequestRefused: 429, the tenant has too many questions pending; 503, all tenants together have.
         """
         if (known := self._known.get(question)) is not None:
             return known
@@ -86,17 +86,17 @@ class CodeCheck:
         self._sources: _Answers[SourceQuestion, Source | PackageError] = _Answers(_caught(read_source))
 
     async def check(self, question: Question) -> None:
-        """Return if nothing is known against a package. Cancellation: safe.
+        """Raise if a package is known not to work. Cancellation: safe.
 
         Raises:
-            PackageError: it cannot work on any worker; says why.
+            PackageError: the package cannot work on any worker; the message says why.
             RequestRefused: 429 or 503, too many packages are being examined.
         """
         if refusal := await self._code.get(question):
             raise PackageError(refusal)
 
     async def read_source(self, question: SourceQuestion) -> Source:
-        """Return what the source of a package says. Cancellation: safe.
+        """Return what was read from a package's source code. Cancellation: safe.
 
         Raises:
             PackageError: something is missing or wrong, or the source costs too much to read.
@@ -112,13 +112,13 @@ class CodeCheck:
         return answer
 
     async def close(self) -> None:
-        """Give up what is being examined."""
+        """Cancel the running examinations."""
         await self._code.tasks.close()
         await self._sources.tasks.close()
 
 
 def _caught(read_source: ReadSource) -> Callable[[SourceQuestion], Awaitable[Source | PackageError | None]]:
-    """Return a function that returns the refusal of a package, to be remembered."""
+    """Wrap `read_source` to return a PackageError instead of raising it, so that it can be cached."""
 
     async def read(question: SourceQuestion) -> Source | PackageError | None:
         try:
@@ -130,7 +130,7 @@ def _caught(read_source: ReadSource) -> Callable[[SourceQuestion], Awaitable[Sou
 
 
 async def check_once(question: Question) -> None:
-    """Return if nothing is known against a package, which is examined for this alone; raises as `CodeCheck.check`."""
+    """Check one package without a `CodeCheck`; raises the same errors as `CodeCheck.check`."""
     processes = ProcessRuntime()
     code = CodeCheck(processes.examine, processes.read_source)
     try:

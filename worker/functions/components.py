@@ -26,22 +26,22 @@ _C = TypeVar("_C", bound=ConnectorConfig)
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One kind of component.
+    """One kind of component: function, source or sink.
 
     Attributes:
-        title: what error messages call it.
-        type: of its records.
-        read: the config that a JSON object describes.
-        check: raises InvalidConfig for a config with defaults that breaks a rule.
-        complete: the config to store, from a checked config and, for an update, the config before it.
-        notice: one line to show whoever created or changed a component with a config; empty for none.
-        to_details: the record of a config.
-        from_details: the config of a record.
-        merge: the config after an update.
-        to_json: what GET answers.
-        built_in: the name of the installed connector that a config means; empty if it needs a package.
-        path: of requests about them.
-        status: the JSON of an instance's status and its worker's id.
+        title: name of the kind in error messages.
+        type: component type in its records.
+        read: parses a config from a JSON object.
+        check: raises InvalidConfig if a config, with defaults filled in, breaks a rule.
+        complete: returns the config to store, from a checked config and, for an update, the previous config.
+        notice: returns a one-line notice to show to the user after create or update; empty for none.
+        to_details: converts a config to a record.
+        from_details: converts a record to a config.
+        merge: returns the config after an update.
+        to_json: returns the JSON that GET returns.
+        built_in: returns the name of the installed connector that a config refers to; empty if it needs a package.
+        path: URL path segment of requests for this kind.
+        status: returns the status JSON, from an instance's status and its worker's id.
     """
 
     title: str
@@ -59,7 +59,7 @@ class Component:
     status: Callable[[FunctionStatus, str], dict[str, Any]]
 
     def clash(self, details: FunctionDetails) -> str:
-        """Return why a new one cannot have the name of a record that is there; all kinds share their names."""
+        """Return the error for a name that is already in use by a component of any kind."""
         reason = f"{self.title} {details.name} already exists"
         there = component_of(details)
         if there is self:
@@ -67,7 +67,7 @@ class Component:
         return f"{reason}: a {there.title.lower()} has this name, and no two of all kinds have the same; choose another"
 
     def has(self, metadata: FunctionMetaData | None) -> bool:
-        """Return whether a record is one of this kind."""
+        """Return whether a record is of this kind."""
         return (
             metadata is not None and (metadata.functionDetails.componentType or FunctionDetails.FUNCTION) == self.type
         )
@@ -86,7 +86,7 @@ def _check_sink(config: SinkConfig) -> None:
 
 
 def _check_configs(config: ConnectorConfig, kind: str) -> None:
-    """Check what an installed connector is told; one that is uploaded says it in its status."""
+    """Check the options of an installed connector. An uploaded connector reports errors in its status."""
     _with_secrets_kept(config, {}, {})
     if name := connectors.built_in(config):
         try:

@@ -111,7 +111,7 @@ class CursorReset:
         try:
             if not await self._instances.settle(name, stopped):
                 raise RequestRefused(503, f"no leader stops {name}; its cursors stay where they are, try again later")
-            # One that does not answer may have an instance all the same: then that consumes.
+            # A worker that does not answer may still run an instance, which then still has consumers.
             await self._instances.not_ended(name)
             await self._alone(before)
             for topic in topics:
@@ -122,12 +122,12 @@ class CursorReset:
             done = f"{moved} of {len(topics)} cursors were moved, then: " if moved else ""
             raise RequestRefused(getattr(exc, "status", 500), f"{done}{exc}") from exc
         finally:
-            # A part that was moved needs the new incarnation too.
+            # A reset that moved only some cursors needs the new incarnation too.
             await self._start_again(name, stopped, states, raises_incarnation=moved > 0)
         await self._instances.settle(name, self._functions.find(name))
 
     def _check_unchanged(self, name: FunctionName, record: FunctionMetaData) -> None:
-        """Refuse to go on if a function is not that of a record any more: it may run, or be another of that name."""
+        """Refuse to go on if the function has changed since `record`: it may be running, or have been recreated."""
         now = self._functions.get(name)
         if now is None or (now.functionUuid, now.version) != (record.functionUuid, record.version):
             raise RequestRefused(
@@ -143,10 +143,10 @@ class CursorReset:
         *,
         raises_incarnation: bool,
     ) -> None:
-        """Have those instances run that did before, and leave alone what somebody else has changed since.
+        """Restart the instances that were running before, except those changed by other requests since.
 
         Raises:
-            RequestRefused: they stay stopped.
+            RequestRefused: the instances stay stopped.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):
             now = self._functions.get(name)
@@ -166,12 +166,12 @@ class CursorReset:
                     raise RequestRefused(
                         exc.status, f"{name} stays stopped: {exc}; start it, and reset it again"
                     ) from exc
-            await asyncio.sleep(_POLL_S)  # somebody changed it at the same moment, which is read in a moment
+            await asyncio.sleep(_POLL_S)  # changed by a concurrent request, which this worker reads soon
 
     async def _alone(self, metadata: FunctionMetaData) -> None:
-        """Wait until nobody consumes the inputs: an instance of a worker that hangs still runs, whatever is assigned.
+        """Wait until the inputs have no consumers. A hung worker may still run an instance it is no longer assigned.
 
-        It would skip what the move brings back as done, and acknowledge it.
+        Such an instance would skip messages redelivered by the reset as already processed, and acknowledge them.
         """
         subscription = subscription_of(metadata.functionDetails)
         topics = [part for topic in await self._inputs(metadata) for part in await self._admin.parts(topic)]
@@ -191,14 +191,14 @@ class CursorReset:
                 await asyncio.sleep(_POLL_S)
 
     async def _topics(self, metadata: FunctionMetaData, target: Target) -> list[str]:
-        """Return the topics and partitions whose cursors are to move."""
+        """Return the topics and partitions whose cursors will be moved."""
         inputs = await self._inputs(metadata)
         chosen = inputs
         given = metadata.functionDetails.source.inputSpecs
         patterns = [text for text, spec in given.items() if spec.isRegexPattern]
         is_everywhere = target.timestamp_ms is not None or target.position in EVERYWHERE
         if target.topic is not None:
-            named = parse_topic_name(target.topic).text  # of a topic that a pattern takes, all partitions
+            named = parse_topic_name(target.topic).text  # for a topic that a pattern matches, all partitions
             chosen = {topic for topic in inputs if named in (topic, parse_topic_name(topic).base.text)}
             if not chosen:
                 raise RequestRefused(

@@ -1,12 +1,12 @@
-"""What comes before the end of a function: its instances have ended on every worker, and its subscriptions are removed.
+"""Steps before a function is deleted: wait until its instances have ended on every worker, remove its subscriptions.
 
-The leader removes subscriptions while no other change can be decided, right before it writes that the function is gone.
-Until then nobody can create a function of that name; from then on nothing of the old one is left to be done. So whoever
-creates the function again prepares subscriptions that nobody removes, and finds none that the old one had moved. If the
-leader dies in between the function is still there, stopped, and the request is repeated.
+The leader removes the subscriptions right before it writes the deletion, while no other change can be decided. Until
+the deletion is written, the name cannot be reused; afterwards no cleanup is left to do. So a function created again
+under the name never loses its new subscriptions to a late cleanup, and never inherits the old cursors. If the leader
+dies in between, the function still exists, stopped, and the request is repeated.
 
-Rejected: removing them afterwards, while the name may be in use again. A check whether it is, and the removal, are two
-steps; a new function's subscription is made between them now and then, and its messages are lost.
+Rejected: removing the subscriptions after the deletion, when the name may be in use again. Checking that and removing
+the subscription are two steps; now and then a new function would subscribe between them and lose its messages.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _ATTEMPTS = 10
 """The one who lost the lock asks for it again, and may be faster; rarely twice."""
 
 MayConsume = Callable[[FunctionMetaData, str], Awaitable[bool]]
-"""Returns whether the owner of a function may use its subscription of a topic."""
+"""Returns whether a function's owner may use its subscription on a topic."""
 
 _log = logging.getLogger(__name__)
 
 
 async def everybody_may(_: FunctionMetaData, __: str) -> bool:
-    """Return True: nobody asks who deployed a function."""
+    """Return True: authorization is off."""
     return True
 
 
 class Termination:
-    """Waits for the end of all instances of a stopped function, and ends those that nobody answers for.
+    """Waits until all instances of a stopped function have ended, and fences those of workers that do not answer.
 
-    Every worker that answers confirms the end itself, having read its assignments to the end. An instance of one that
-    does not answer, and may go on at any time, loses its lock for good: the lock is replaced by a durable subscription
-    of its name, which no instance of this incarnation of the function gets past (`instance.instance_lock`). With the
-    lock goes its connection.
+    Every worker that answers reads its assignments to the end and then confirms. An unresponsive worker might resume
+    at any time, so its instances lose their locks for good: each lock is replaced by a durable subscription of the
+    same name, which no instance of this incarnation can acquire (`instance.instance_lock`). Losing the lock also closes
+    the instance's connection.
     """
 
     def __init__(self, instances: Instances, admin: BrokerAdmin, locks_topic: str) -> None:
@@ -58,12 +58,12 @@ class Termination:
         self._locks_topic = locks_topic
 
     async def run(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Return when no instance of a function runs whose record says that all are stopped.
+        """Return once no instance runs of a function that its record says is stopped.
 
-        Cancellation: some locks may be taken away; call again.
+        Cancellation: some locks may have been taken away; call again.
 
         Raises:
-            RequestRefused: somebody has started it again.
+            RequestRefused: the function was started again meanwhile.
             MagnetarError: the broker does not answer.
         """
         while not await self._instances.settle(name, metadata):
@@ -85,7 +85,7 @@ class Termination:
 
 
 class SubscriptionCleanup:
-    """Removes subscriptions of functions."""
+    """Removes the subscriptions of deleted functions."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class SubscriptionCleanup:
         functions: Callable[[], Iterable[FunctionMetaData]],
         may_consume: MayConsume = everybody_may,
     ) -> None:
-        """Prepare.
+        """Create the cleanup.
 
         Args:
-            admin: removes, with the worker's rights.
-            functions: returns all that there are, some of which may share a subscription.
-            may_consume: says whether the owner of a function may use its subscription of a topic.
+            admin: removes subscriptions, with the worker's permissions.
+            functions: returns all functions, some of which may share a subscription.
+            may_consume: returns whether a function's owner may use its subscription on a topic.
         """
         self._admin = admin
         self._functions = functions
@@ -107,10 +107,10 @@ class SubscriptionCleanup:
     async def remove(self, metadata: FunctionMetaData) -> None:
         """Remove the subscriptions of a function whose instances have ended, unless it keeps them.
 
-        One that has the function's name is its own: whoever still holds it, say an instance on a machine that was cut
-        off, is disconnected. One with another name may be somebody else's, too, and then it stays.
+        A subscription named after the function belongs to it: remaining consumers, such as an instance on a partitioned
+        machine, are disconnected. A subscription with another name stays if others use it.
 
-        Cancellation: some may be removed; call again.
+        Cancellation: some subscriptions may have been removed; call again.
 
         Raises:
             MagnetarError: the broker does not answer, or refuses.
@@ -132,7 +132,7 @@ class SubscriptionCleanup:
         await asyncio.gather(*(self._remove(topic, subscription, metadata) for topic in topics))
 
     def _shared_topics(self, name: str, subscription: str) -> set[str]:
-        """Return the topics on which another function has the same subscription."""
+        """Return the topics on which another function uses the same subscription."""
         return {
             parse_topic_name(topic).text
             for other in self._functions()
@@ -142,7 +142,7 @@ class SubscriptionCleanup:
         }
 
     def _shared_patterns(self, name: str, subscription: str) -> list[TopicPattern]:
-        """Return the patterns of topics on which another function has the same subscription."""
+        """Return the topic patterns on which another function uses the same subscription."""
         return [
             pattern
             for other in self._functions()

@@ -66,14 +66,14 @@ def judge(metadata: FunctionMetaData, found: Mapping[int, Json], waits: str = ""
 def _of_version(metadata: FunctionMetaData, one: Json | None) -> Json:
     if one is None:
         return {}
-    if "version" not in one:  # its worker does not answer: that is no word about any version
+    if "version" not in one:  # its worker does not answer, so the version is unknown
         return {"error": one.get("error", "")}
     is_own = one["functionUuid"] == metadata.functionUuid and one["version"] == metadata.version
     return one if is_own else {}
 
 
 class DeploymentStates:
-    """Looks how far versions are."""
+    """Reports the progress of deployments."""
 
     def __init__(
         self,
@@ -81,21 +81,21 @@ class DeploymentStates:
         instances: Instances,
         waits_for: Callable[[FunctionMetaData], str] = lambda _: "",
     ) -> None:
-        """Look at these; `waits_for` says why no instance of a function runs yet, empty if that is not known."""
+        """Use these; `waits_for` returns why no instance of a function runs yet, empty if unknown."""
         self._metadata = metadata
         self._instances = instances
         self._waits_for = waits_for
 
     async def progress(self, name: FunctionName, metadata: FunctionMetaData) -> Progress:
-        """Return how far the version of a record is. Cancellation: safe."""
+        """Return the progress of a record's version. Cancellation: safe."""
         found = await self._instances.deployed(name) if to_run(metadata) else {}
         return judge(metadata, found, self._waits_for(metadata))
 
     async def of_version(self, name: FunctionName, version: int) -> Json:
-        """Return how far a version is that somebody deployed.
+        """Return the progress of a deployed version.
 
         Raises:
-            RequestRefused: 404, there is no such function; 400, it never had that version.
+            RequestRefused: 404, the function does not exist; 400, it never had that version.
         """
         metadata = self._metadata.get(str(name))
         if metadata is None or metadata.version < version:

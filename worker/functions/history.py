@@ -71,13 +71,13 @@ def restored(existing: FunctionMetaData, version: int, now_ms: int, failure: str
     """Return the record that deploys an earlier version again, as a new version.
 
     Args:
-        existing: the record now.
-        version: one that `listed` has.
-        now_ms: the time.
-        failure: why the newest is rolled back; empty if somebody asks for it.
+        existing: the current record.
+        version: one of those that `listed` returns.
+        now_ms: the current time.
+        failure: why the newest version is rolled back automatically; empty if a client requested it.
 
     Raises:
-        RequestRefused: 400, that version is the newest, or not kept.
+        RequestRefused: 400, that version is the newest, or was not kept.
     """
     name = existing.functionDetails.name
     if version == newest_version(existing):

@@ -1,6 +1,7 @@
-"""Instances on all workers: status, statistics, restart, runs and logs, here or on the worker that has them.
+"""Instances on all workers: status, statistics, restart, runs and logs, local or from the worker that runs them.
 
-A worker that does not answer delays nobody (see `peers`): its instances are shown as not running, with the reason.
+A worker that does not answer does not hold up the others (see `peers`): its instances are reported as not running, with
+the reason.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Instances:
             if metadata is None:
                 return not held
             records = [item.instance.functionMetaData for _, item in held]
-            # Versions begin anew with each creation: those of a function that was deleted just now say nothing.
+            # Versions restart with each creation, so those of a function that was just deleted do not count.
             are_new = (one.functionUuid == metadata.functionUuid and one.version >= metadata.version for one in records)
             return len(held) == metadata.functionDetails.parallelism and all(are_new)
 
@@ -118,20 +119,20 @@ class Instances:
         return is_settled()
 
     async def ended_here(self, name: FunctionName) -> None:
-        """Return when nothing of a stopped function runs on this worker, whatever it was told of before.
+        """Return once this worker runs no instance of a stopped function, having read its assignments to the end.
 
         Raises:
-            RequestRefused: it is not stopped.
+            RequestRefused: 409, the function is not stopped.
         """
         await self._applied()
         if not await self._runtime.ended(str(name)):
             raise RequestRefused(409, f"an instance of {name} is to run; it was started meanwhile, try again")
 
     async def not_ended(self, name: FunctionName) -> set[str]:
-        """Wait until nothing of a stopped function runs on any worker; returns those that did not say so in time.
+        """Wait until no worker runs a stopped function, and return the workers that did not confirm in time.
 
         Raises:
-            RequestRefused: it is not stopped.
+            RequestRefused: 409, the function is not stopped.
         """
         questions = self._round()
         roster = await self._membership.roster()

@@ -55,7 +55,7 @@ async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncGenerator[byte
         try:
             async for piece in stream:
                 await pieces.put(piece)
-        except Exception as failure:  # noqa: BLE001  whoever reads the pieces gets it
+        except Exception as failure:  # noqa: BLE001  passed on to the reader of the pieces
             await pieces.put(failure)
         else:
             await pieces.put(None)

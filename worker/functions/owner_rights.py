@@ -1,7 +1,8 @@
-"""Whether the role of a function may use its topics: looked at when the function is deployed.
+"""Permission checks at deployment: whether a function's role may use its topics.
 
-The broker decides at run time, whatever is said here. But the worker prepares inputs and outputs with rights of its
-own, which must not serve somebody who has none, and a function that could never run is better refused than restarted.
+The broker makes the final decision at run time. But the worker prepares inputs and outputs with its own permissions,
+which a deployer without permissions must not benefit from; and a function that could never run is better rejected than
+restarted for ever.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ class OwnerRights:
         self._grants = grants
 
     async def check(self, details: FunctionDetails, role: str, subscription: str) -> None:
-        """Make sure that a role may do what a function will do in its name.
+        """Check that a role has all permissions that a function needs.
 
         Args:
             details: the function, source or sink.
-            role: as which it is to run.
+            role: the role that it will run as.
             subscription: the name of its subscriptions.
 
         Raises:
-            RequestRefused: 403, it may not, and names the topic; 400, an input or output is none.
-            MagnetarError: what is granted cannot be read; ask again.
+            RequestRefused: 403, a permission is missing, the message names the topic; 400, an input or output is not a
+                valid topic.
+            MagnetarError: the grants cannot be read; try again.
         """
         if not self._settings.is_enabled or self._settings.is_super_user(role):
             return
@@ -62,10 +64,10 @@ class OwnerRights:
                 )
 
     async def may(self, role: str | None, topic: str, operation: TopicOperation, subscription: str = "") -> bool:
-        """Return whether a role may use a topic now.
+        """Return whether a role may currently use a topic.
 
         Raises:
-            MagnetarError: what is granted cannot be read.
+            MagnetarError: the grants cannot be read.
         """
         if not self._settings.is_enabled:
             return True
@@ -73,10 +75,10 @@ class OwnerRights:
         return await self._judge(role, _Use(topic, operation, resource)) is None
 
     async def may_set_policy(self, role: str, topic: str, policy: str) -> bool:
-        """Return whether a role may set a policy of a topic, by its name in Pulsar's `PolicyName`.
+        """Return whether a role may set a topic policy, given its name in Pulsar's `PolicyName`.
 
         Raises:
-            MagnetarError: what is granted cannot be read.
+            MagnetarError: the grants cannot be read.
         """
         if not self._settings.is_enabled:
             return True
@@ -84,7 +86,7 @@ class OwnerRights:
         return await self._decide(role, rule, Resource.of_topic(parse_topic_name(topic))) is None
 
     async def may_use_packages(self, role: str | None, namespace: str) -> bool:
-        """Return whether a role may take packages of a namespace."""
+        """Return whether a role may use the packages of a namespace."""
         if not self._settings.is_enabled:
             return True
         use = _Use(namespace, NamespaceOperation.PACKAGES, Resource.of_namespace(namespace), Who.PACKAGES)
@@ -94,7 +96,7 @@ class OwnerRights:
         return await self._decide(role, Rule(use.who, use.operation), use.resource)
 
     async def _decide(self, role: str | None, rule: Rule, resource: Resource) -> str | None:
-        # Whether a proxy brought the request was judged with it; what is done here is done for one role.
+        # A proxied request was already authorized on arrival; here only a single role matters.
         settings = replace(self._settings, proxy_roles=())
         refusal = await decide(settings, self._grants, Roles(role), rule, resource)
         return None if refusal is None else refusal.why.value
@@ -102,13 +104,13 @@ class OwnerRights:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a function does to a topic, or to those of a namespace.
+    """An operation of a function on a topic or on the topics of a namespace.
 
     Attributes:
-        named: as the config has it.
-        operation: what it does.
-        resource: to what.
-        who: the kind of rule by which that is decided.
+        named: the topic or pattern as written in the config.
+        operation: the operation.
+        resource: its target.
+        who: the kind of authorization rule that applies.
     """
 
     named: str
@@ -118,10 +120,10 @@ class _Use:
 
 
 def _uses(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
-    """Yield what a function does to topics.
+    """Yield a function's operations on topics.
 
     Raises:
-        RequestRefused: 400, one of them is no topic.
+        RequestRefused: 400, one of the topic names is invalid.
     """
     try:
         yield from _uses_of_inputs(details, subscription)
@@ -147,7 +149,7 @@ def _uses_of_inputs(details: FunctionDetails, subscription: str) -> Iterator[_Us
         if not given.isRegexPattern:
             yield _Use(text, TopicOperation.CONSUME, Resource.of_topic(parse_topic_name(text), subscription))
             continue
-        # Topics that come later count, too, so nothing less than the namespace will do.
+        # The pattern also matches topics created later, so permission on the whole namespace is required.
         namespace = topic_pattern(text).namespace
         whole = Resource.of_namespace(namespace)
         yield _Use(text, NamespaceOperation.GET_TOPICS, whole, Who.NAMESPACE)

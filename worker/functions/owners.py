@@ -1,11 +1,12 @@
-"""As whom functions run: with the role of who deployed them, never with the worker's own credentials.
+"""The identity of functions: each runs with its deployer's role, never with the worker's own credentials.
 
-Design: where the worker holds the key that signs tokens, the record of a function keeps its owner's role alone, and the
-worker makes a token of an hour for it, in a file that it writes anew in time: clients read it at every connection and
-whenever the broker asks again. Elsewhere the record keeps the token with which the function was deployed, as Pulsar's
-ClearTextFunctionTokenAuthProvider does, until an update with `updateAuthData` brings another.
+Design: if the worker has the key that signs tokens, a function's record contains only its owner's role. The worker
+issues a token for that role, valid for an hour, into a file that it rewrites before expiry; clients read the file for
+every connection and whenever the broker asks again. Otherwise the record contains the token that the function was
+deployed with, as with Pulsar's ClearTextFunctionTokenAuthProvider, until an update with `updateAuthData` replaces it.
 
-A record without an owner is of a time without authentication; its instances show nothing, and say so in their status.
+A record without an owner was written while authentication was off; its instances connect without credentials and report
+that in their status.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ OF_ROLE = "magnetar.RoleToken"
 OF_TOKEN = "org.apache.pulsar.functions.auth.ClearTextFunctionTokenAuthProvider"  # noqa: S105 (a name)
 """The same where the data are the token of who deployed the function."""
 WORKER_ROLE = "functions-worker"
-"""As which a worker asks where no super-user is named, which is without authorization."""
+"""The worker's own role if no super-user is configured, that is, without authorization."""
 LIFE_S = 3600
-"""How long a token of ours is good."""
+"""Lifetime of the tokens that the worker issues, in seconds."""
 RENEWAL_S = 600.0
-"""How often the tokens in use are made anew."""
+"""How often the tokens in use are renewed, in seconds."""
 _SHOWN_CHARACTERS = 100
 
 _log = logging.getLogger(__name__)
@@ -45,11 +46,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Deployer:
-    """Who sends a request that deploys.
+    """The client that sends a deployment request.
 
     Attributes:
-        role: as which the function is to run; None for a credential that names nobody.
-        token: by which it authenticated; empty if that was something else, or a proxy's.
+        role: the role that the function will run as; None if the credential names no role.
+        token: the token it authenticated with; empty for other credentials, and behind a proxy.
     """
 
     role: str | None
@@ -57,9 +58,9 @@ class Deployer:
 
 
 class Owners:
-    """What the records of functions keep of who deployed them, and what their instances show.
+    """Stores deployers in function records, and provides the credentials of function instances.
 
-    A method that is said to block reads or writes files.
+    Methods described as blocking read or write files.
     """
 
     def __init__(
@@ -242,11 +243,11 @@ class Owners:
             return self._write(role, user)
 
     def _write(self, role: str, user: SystemUser | None = None) -> Path:
-        """Make a new token of a role, for a user to read; whoever reads the file meanwhile gets the one before."""
+        """Write a new token for a role, readable by a user. The file is replaced atomically."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = self._file_of(role, user)
         if user is not None:
-            self._directory.chmod(0o711)  # the user comes through, and reads what is its own
+            self._directory.chmod(0o711)  # lets the user traverse the directory to its own file
         temporary = file.with_suffix(f".{os.getpid()}")
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
             if user is not None:
@@ -271,11 +272,11 @@ class Owners:
         return jwt.encode(claims, key_bytes("tokenSecretKey", server.token_secret_key), "HS256")
 
     async def keep_renewed(self, in_use: Callable[[], set[str]], pause_s: float = RENEWAL_S) -> None:
-        """Make the tokens of all roles anew whose functions run here, until cancelled.
+        """Renew the tokens of all roles that functions here run as, until cancelled.
 
         Args:
-            in_use: returns those roles; the files of others are removed.
-            pause_s: between two times.
+            in_use: returns those roles; token files of other roles are removed.
+            pause_s: interval between renewals.
         """
         while True:
             await asyncio.to_thread(self._renew, in_use())
@@ -283,7 +284,7 @@ class Owners:
 
     def _renew(self, in_use: set[str]) -> None:
         with self._lock:
-            # Who was asked for since the last time is perhaps not among those in use yet.
+            # Roles requested since the last renewal may not be in use yet.
             roles, self._asked = in_use | self._asked, set()
             if self._signs_own:
                 roles.add(self._own_role)
@@ -302,7 +303,7 @@ class Owners:
 
 
 def _claims(token: bytes) -> dict[str, object]:
-    """Return what a token says, unverified: the broker verifies it, here it is only shown."""
+    """Return a token's claims, unverified: the broker verifies the token, here they are only displayed."""
     import jwt
 
     try:

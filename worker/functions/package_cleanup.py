@@ -1,12 +1,14 @@
-"""Cleanup of packages that no function names: on this machine, and on the leader of their topics.
+"""Cleanup of unreferenced packages: local copies on every worker, and package topics on the leader.
 
-What was installed for the requirements of packages goes when none of the packages on this machine asks for it.
+Installed requirements are removed once no package on this machine needs them.
 
-A package is there before the record that names it; so one without a name gets an hour. One whose deployment was refused
-goes at once. The hour is counted in memory: whoever begins to lead, or starts, counts anew.
+A package is stored before the record that references it, so an unreferenced package is kept for an hour. A package
+whose deployment was refused is removed at once. The hour is counted in memory, and restarts with the process and with
+each change of leader.
 
-A package that has been without a name for an hour may get one at any time. So a topic is removed while no change can be
-decided, after one more look; whoever names the package afterwards looks whether it is still there, and stores it again.
+A package may become referenced at any time, even after the hour. So the leader removes its topic only while no change
+can be decided, after checking once more. A request that references the package later checks that it still exists, and
+stores it again if not.
 """
 
 from __future__ import annotations
@@ -36,17 +38,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class PackageCleanup:
-    """Removes packages without a name, looking every few minutes.
+    """Removes unreferenced packages every few minutes.
 
     Attributes:
-        packages: on this machine.
+        packages: the packages on this machine.
         admin: the broker.
-        topic_prefix: of the topics.
-        named: returns the packages that functions name.
-        is_leading: whether this worker is the one to remove topics.
-        undecided: each keeps changes of something that names packages from being decided meanwhile.
+        topic_prefix: prefix of package topics.
+        named: returns the ids of the referenced packages.
+        is_leading: returns whether this worker leads and so removes topics.
+        undecided: each blocks changes of one kind of record that references packages.
         installer: of requirements of packages on this machine.
-        isolation: has packages and requirements for each user; None: nobody else has.
+        isolation: holds per-user copies of packages and requirements; None: there are none.
     """
 
     packages: PackageStore
@@ -60,25 +62,25 @@ class PackageCleanup:
     _local: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
     _stored: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
 
-    _digests: dict[str, str] = field(default_factory=dict, init=False)  # of packages that never change, by id
+    _digests: dict[str, str] = field(default_factory=dict, init=False)  # by package id; packages never change
 
     def notice(self, package_ids: Iterable[str]) -> None:
-        """Begin anew with packages that are named, or were until now; perhaps between two looks only."""
+        """Restart the hour of packages that are or were referenced, even if only between two checks."""
         ids = set(package_ids)
         self._local.forget(ids)
         self._stored.forget(ids)
 
     async def run(self) -> None:
-        """Tidy up until cancelled."""
+        """Clean up periodically until cancelled."""
         while True:
             await self.tidy(monotonic())
             await asyncio.sleep(PERIOD_S)
 
     async def refused(self, package_id: str) -> None:
-        """Remove from this machine a package whose deployment was refused, unless something else needs it."""
+        """Remove the local copy of a package whose deployment was refused, unless it is in use."""
         if package_id in self._used():
             return
-        # Nobody can begin to use it between these lines; whoever does so afterwards unpacks it again.
+        # There is no await between the check and the withdrawal; a later user unpacks the package again.
         doomed = self.packages.withdraw(package_id)
         for directory in doomed:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
@@ -86,7 +88,7 @@ class PackageCleanup:
             await asyncio.to_thread(self.isolation.forget_package, package_id)
 
     async def tidy(self, now: float) -> None:
-        """Remove what has been without a name for long enough."""
+        """Remove packages that have been unreferenced for long enough."""
         local = await asyncio.to_thread(self.packages.local_ids)
         for package_id in self._expired(self._local, local, now):
             if package_id in self._used() or not self._local.is_over(package_id, now):
@@ -107,7 +109,7 @@ class PackageCleanup:
             self.isolation.forget_package(package_id)
 
     def _remove_requirements(self) -> None:
-        """Remove what was installed for no package that is here, unless an instance is still running with it."""
+        """Remove requirements that no local package needs, unless a running instance still uses them."""
         here = {package_id: self.packages.directory_of(package_id) for package_id in self.packages.local_ids()}
         self._digests = {
             package_id: self._digests.get(package_id) or _digest(directory) for package_id, directory in here.items()
@@ -120,7 +122,7 @@ class PackageCleanup:
         return self.named() | self.packages.in_use()
 
     def _expired(self, grace: GracePeriod, present: Iterable[str], now: float) -> list[str]:
-        """Return the packages that have been without a name for long enough, by id."""
+        """Return the ids of the packages that have been unreferenced for long enough."""
         unnamed = set(present) - self._used()
         return sorted(unnamed - grace.granted(unnamed, now))
 

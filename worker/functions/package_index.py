@@ -1,9 +1,9 @@
-"""Packages that somebody uploaded under a name, `type://tenant/namespace/name@version`: which there are.
+"""Index of packages uploaded under a name, `type://tenant/namespace/name@version`.
 
-Design: a topic keeps one record a package, by its name, and every worker reads it; the content is stored like that of
-a function. Whoever changes something takes the topic for itself, reads it to the end, decides and writes: so two
-workers never decide at once, and no leader is needed. A function that is created from a package names the content; it
-stays as it is when the package is deleted.
+Design: a topic has one record per package, keyed by its name, and every worker reads it; the content is stored like a
+function's. To make a change, a worker gets exclusive access to the topic, reads it to the end, decides and writes. So
+two workers never decide at the same time, and no leader is needed. A function created from a package references the
+content, and keeps it when the package is deleted.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class PackageName:
 
 
 def package_name_of(kind: str, *parts: str) -> PackageName:
-    """Return a name of its parts: tenant, namespace, name, version.
+    """Return the package name made of a kind and these parts: tenant, namespace, name, version.
 
     Raises:
-        RequestRefused: 412, it is none.
+        RequestRefused: 412, the name is invalid.
     """
     if kind.lower() not in TYPES:
         raise RequestRefused(412, f"Invalid package domain: '{kind[:40]}'; it is {', '.join(TYPES)}")
@@ -61,7 +61,7 @@ def package_name_of(kind: str, *parts: str) -> PackageName:
 
 
 def parse_package_url(url: str) -> PackageName:
-    """Return the name that a URL is; without a version it is `latest`. Raises RequestRefused, 412."""
+    """Parse a package URL; the version defaults to `latest`. Raises RequestRefused, 412."""
     kind, _, rest = url.partition("://")
     path, _, version = rest.partition("@")
     parts = path.split("/")
@@ -75,7 +75,7 @@ def _is_plain(part: str) -> bool:
         size = len(part.encode())
     except UnicodeEncodeError:
         return False
-    # Clients take the two out of an address before they send it.
+    # "." and "..": HTTP clients normalize them out of a URL before sending it.
     return size <= NAME_BYTES_MAX and part.isprintable() and not {"/", "@"} & set(part) and part not in (".", "..")
 
 
@@ -85,12 +85,12 @@ class PackageIndex:
     def __init__(
         self, storage: LogStorage, writer_name: str, on_change: Callable[[Iterable[str]], None] = lambda ids: None
     ) -> None:
-        """Know none yet; `log.run` reads them.
+        """Create an empty index; `log.run` fills it.
 
         Args:
-            storage: keeps the records.
-            writer_name: of this worker, in what the broker shows.
-            on_change: is told the ids of the contents that a record named before it was changed, or names now.
+            storage: stores the records.
+            writer_name: producer name of this worker.
+            on_change: called with the content ids that a changed record referenced before and references now.
         """
         self.log = ReplicatedLog(storage, self._apply, "packages", "record")
         self._writer_name = writer_name
@@ -110,7 +110,7 @@ class PackageIndex:
         self._on_change([one["packageId"] for one in (before, record) if one is not None])
 
     def package_ids(self) -> Iterable[str]:
-        """Return the ids of all contents that packages have."""
+        """Return the content ids of all packages."""
         return [record["packageId"] for record in self._held.values()]
 
     async def get(self, name: PackageName) -> Json:
@@ -122,7 +122,7 @@ class PackageIndex:
         return record
 
     async def names(self, kind: str, tenant: str, namespace: str) -> list[PackageName]:
-        """Return all packages of a namespace, in order."""
+        """Return all packages of a namespace, sorted by name."""
         await self.log.catch_up()
         found = map(parse_package_url, sorted(self._held))
         return [one for one in found if (one.type, one.tenant, one.namespace) == (kind, tenant, namespace)]

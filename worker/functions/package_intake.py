@@ -57,28 +57,28 @@ class PackageIntake:
         return await self._urls.fetch(url, title)
 
     async def discard(self, upload: Upload) -> None:
-        """Remove the file of an upload; what was kept of it stays."""
+        """Remove an upload's file; a package that was stored from it stays."""
         await self._packages.discard(upload)
 
     async def refused(self, upload: Upload | None) -> None:
-        """Remove what was unpacked of an upload whose deployment was refused."""
+        """Remove the unpacked package of an upload whose deployment was refused."""
         if upload is not None:
             await self._remove_refused(upload.package_id)
 
     async def keep(
         self, upload: Upload, file_name: str | None, config: FunctionConfig | ConnectorConfig, deadline: Deadline
     ) -> tuple[PackageLocationMetaData, str]:
-        """Check a package and make it durable; returned are its place and the class that it is used for.
+        """Check a package and store it durably; return its location and the name of the class to run.
 
         Args:
             upload: the package.
-            file_name: the name that came with it.
-            config: of its function.
+            file_name: the file name sent with the upload.
+            config: the function's config.
             deadline: of the request.
 
         Raises:
-            PackageError: it is no package, or has no such function.
-            RequestRefused: 400, its name is none of a package.
+            PackageError: the upload is not a valid package, or does not contain the function.
+            RequestRefused: 400, the file name is not a valid package name.
         """
         name = _file_name(file_name, config)
         place = await self._packages.unpack(upload, name)
@@ -94,7 +94,7 @@ class PackageIntake:
     async def keep_transform(
         self, upload: Upload, file_name: str | None, config: ConnectorConfig, deadline: Deadline
     ) -> PackageLocationMetaData:
-        """Check the package of an installed connector's transform function and make it durable; raises as `keep`."""
+        """Check and store the package of an installed connector's transform function; raises the same as `keep`."""
         class_name = config.transform_function_class_name or ""
         name = _package_name(file_name or config.transform_function or "", class_name)
         place = await self._packages.unpack(upload, name)
@@ -111,10 +111,10 @@ class PackageIntake:
         await self._code.check(Question(place, class_name, is_called=True, tenant=tenant))
 
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
-        """Make sure that a package is there after a record names it.
+        """Make sure that a package exists now that a record references it.
 
-        It may have been stored long ago, without a name, and removed between the request's look and its record. From
-        the record on nobody removes it.
+        A package that was stored long ago and unreferenced since may have been removed between the request's check and
+        its record. From the record on it is safe from cleanup.
         """
         async with deadline.bound("the change was made, and its package could not be looked at"):
             await deadline.ask(lambda: self._packages.keep(upload, location.originalFileName, is_named=True))
@@ -123,7 +123,7 @@ class PackageIntake:
         """Check the package of a record against another config.
 
         Raises:
-            PackageError: it has no such function.
+            PackageError: the package does not contain the function.
         """
         if not is_built_in(location):
             place = await self.fetch(location)
@@ -131,24 +131,24 @@ class PackageIntake:
             await self._examine(place, found.class_name, config)
 
     async def _examine(self, place: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> None:
-        """Have the code loaded elsewhere; not that of Spark functions, whose requirements are installed later."""
+        """Load the code in another process; skipped for Spark functions, whose requirements are installed later."""
         if config.runtime_env != SPARK:
             await self._code.check(question_of(place, class_name, config))
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
-        """Return a record's package, extracted on this machine; an installed connector has none."""
+        """Fetch and unpack a record's package; returns an empty path for an installed connector."""
         if is_built_in(location):
             return Path()
         return await self._packages.fetch(package_id(location), package_name(location))
 
 
 def built_in_location(name: str) -> PackageLocationMetaData:
-    """Return what the record of an installed connector has in place of a package."""
+    """Return the location that the record of an installed connector has instead of a package's."""
     return PackageLocationMetaData(packagePath=BUILT_IN + name)
 
 
 def is_built_in(location: PackageLocationMetaData) -> bool:
-    """Return whether a record is of an installed connector."""
+    """Return whether a location is an installed connector's."""
     return location.packagePath.startswith(BUILT_IN)
 
 
@@ -156,7 +156,7 @@ def package_id(location: PackageLocationMetaData) -> str:
     """Return the id in a record's package path.
 
     Raises:
-        PackageError: the path is of another kind, such as another system writes.
+        PackageError: the path has another form, for example written by another system.
     """
     identity = location.packagePath.removeprefix(PACKAGE_PREFIX)
     if identity == location.packagePath or not _PACKAGE_ID.fullmatch(identity):
@@ -168,7 +168,7 @@ def package_name(location: PackageLocationMetaData) -> str:
     """Return the file name in a record, by which an instance finds the module.
 
     Raises:
-        PackageError: it is no bare name: a record may come from elsewhere, and the name becomes a file's.
+        PackageError: the name contains a directory. Records may come from elsewhere, and the name is used for a file.
     """
     name = location.originalFileName
     if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
@@ -179,7 +179,7 @@ def package_name(location: PackageLocationMetaData) -> str:
 def source_question(
     package: Path, config: FunctionConfig | ConnectorConfig, *, finds_state_call: bool = False
 ) -> SourceQuestion:
-    """Return what is asked about the source of a package; see `SourceQuestion`."""
+    """Build the question about a package's source code (`SourceQuestion`)."""
     found = SourceQuestion(
         package, source.FUNCTION, config.class_name or "", finds_state_call=finds_state_call, tenant=config.tenant or ""
     )
@@ -192,7 +192,7 @@ def source_question(
 
 
 def question_of(package: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> Question:
-    """Return what is asked about the code of a package by loading it elsewhere; not for Spark functions."""
+    """Build the question answered by loading a package's code in another process; not for Spark functions."""
     if isinstance(config, ConnectorConfig):
         return Question(package, class_name, is_called=False, tenant=config.tenant or "")
     settings = value_settings(to_details(config))
@@ -200,12 +200,12 @@ def question_of(package: Path, class_name: str, config: FunctionConfig | Connect
 
 
 def _bare(path: str) -> str:
-    """Return the last part of a path of any system."""
+    """Return the last component of a POSIX or Windows path."""
     return PureWindowsPath(PurePosixPath(path).name).name
 
 
 def _file_name(sent: str | None, config: FunctionConfig | ConnectorConfig) -> str:
-    """Return the package's bare name; a module is found by it, so an upload without a name takes that of `py`."""
+    """Return the package's file name. It determines the module, so an upload without a name uses that of `py`."""
     return _package_name(sent or config.file_name or "", config.class_name or "")
 
 

@@ -1,8 +1,8 @@
-"""Packages by URL: fetched by the worker that takes the request, from addresses that its settings allow.
+"""Packages by URL, fetched by the worker that receives the request, from allowed URLs only.
 
-Nothing is allowed by default, as with Apache Pulsar: whoever may deploy could otherwise have the worker read any file
-of its machine, and ask any server that it reaches. A redirect must lead to an allowed address, too. What is fetched is
-stored like an upload: the address is not asked again.
+Nothing is allowed by default, as with Apache Pulsar: otherwise any client that may deploy could make the worker read
+any file on its machine and send requests to any server it can reach. Redirects must lead to allowed URLs, too. The
+package is stored like an upload: its URL is not fetched again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class PackageUrls:
 
     async def _of_file(self, url: str) -> Upload:
         path = unquote(urlsplit(url).path)
-        # Without O_NONBLOCK a named pipe would hold the thread until somebody writes to it.
+        # Without O_NONBLOCK, opening a named pipe would block the thread until it has a writer.
         number = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(number).st_mode):

@@ -119,21 +119,21 @@ class Prerequisites:
             ) from exc
 
     async def prepare_output(self, details: FunctionDetails, owner: str | None = None) -> None:
-        """Switch deduplication on for the output topic of a function that is EFFECTIVELY_ONCE.
+        """Enable deduplication on the output topic of an EFFECTIVELY_ONCE function.
 
-        The broker drops duplicates only on topics where that is switched on. It is done by the topic's policy, which
-        concerns no other topic, and read back: a function whose guarantee would not hold is refused instead. So is one
-        whose owner may not set that policy, unless deduplication is on already.
+        The broker drops duplicates only on topics with deduplication enabled. It is enabled by a topic policy, which
+        affects no other topic, and read back: a function whose guarantee would not hold is rejected. So is one whose
+        owner may not set that policy, unless deduplication is already enabled.
 
-        Cancellation: the topic may have been created, and deduplication switched on.
+        Cancellation: the topic may have been created, and deduplication enabled.
 
         Args:
             details: the function.
-            owner: the role as which it runs; None if nothing is refused to anybody.
+            owner: the role that it runs as; None if authorization is off.
 
         Raises:
-            RequestRefused: that is not possible, or the function would need a state store and there is none.
-            ConnectionLost: the broker does not answer; ask again.
+            RequestRefused: deduplication cannot be enabled, or the function needs a state store and there is none.
+            ConnectionLost: the broker does not answer; try again.
         """
         topic, admin_url = details.sink.topic, self._config.admin_url
         if not topic or (details.processingGuarantees != EFFECTIVELY_ONCE and not is_spark(details)):
@@ -175,17 +175,17 @@ class Prerequisites:
             ) from exc
 
     async def prepare_inputs(self, details: FunctionDetails) -> None:
-        """Create the subscriptions of a function where absent.
+        """Create a function's subscriptions if they are missing.
 
-        With Apache Pulsar a new subscription begins where the topic ends at the moment when the first instance has
-        started: what is published between the answer to `create` and that moment is never processed. Here the
-        subscription is there before `create` is answered, so everything published afterwards is.
+        In Apache Pulsar a new subscription starts at the end of the topic when the first instance has started, so
+        messages published between the response to `create` and that moment are never processed. Here the subscription
+        exists before `create` responds, so all messages published afterwards are processed.
 
-        A topic that the broker does not let us subscribe to is no reason to refuse the function: its instances try on,
-        and say why in their status.
+        If the broker refuses a subscription, the function is still accepted: its instances keep retrying, and report
+        the reason in their status.
 
         Raises:
-            ConnectionLost: the broker does not answer; ask again.
+            ConnectionLost: the broker does not answer; try again.
         """
         source, name = details.source, subscription_of(details)
         config = ConsumerConfig(

@@ -19,29 +19,30 @@ from .state_tables import StateTables
 
 POLL_S = 0.2
 READY_WITHIN_S = 15.0
-"""How long a function that was just created, or has moved, may take to be ready."""
+"""How long a function that was just created or moved may take to become ready, in seconds."""
 ASK_AGAIN_S = 3.0
-"""A run that nobody knows of is begun again, under the same id, every so often: its worker may have died."""
+"""Interval at which a lost run is started again under the same id, in seconds: its worker may have died."""
 LOST_AFTER_S = 60.0
-"""How long a run may be unknown to the worker that has the function: it may be about to start, or have moved."""
+"""How long a run may be unknown to the function's worker before it counts as lost, in seconds. It may not have started
+there yet, or the function may have moved."""
 _INSTANCE = 0
 Json = dict[str, Any]
 
 
 class Runs:
-    """Begins runs and waits for their end, wherever they are done."""
+    """Starts runs and waits for them to end, on whichever worker they execute."""
 
     def __init__(self, instances: Instances, tables: StateTables) -> None:
         self._instances = instances
         self._tables = tables
 
     async def begin(self, name: FunctionName) -> str:
-        """Begin a run and return its id; waits for a function that is about to start.
+        """Start a run and return its id; waits for a function that is about to start.
 
-        Cancellation: it may have begun.
+        Cancellation: the run may have started.
 
         Raises:
-            RequestRefused: 409 if another run is under way or the function is down, 503 if nobody could begin it.
+            RequestRefused: 409, another run is active or the function is down; 503, no worker could start it.
         """
         run_id = uuid.uuid4().hex[:12]
         retry = Retry((RequestRefused,), Backoff(POLL_S, POLL_S), READY_WITHIN_S, is_final=_cannot_begin)
@@ -49,10 +50,10 @@ class Runs:
         return run_id
 
     async def latest(self, name: FunctionName, metadata: FunctionMetaData) -> list[Json]:
-        """Return the latest runs of a function, the newest first, with the one that goes on.
+        """Return the latest runs of a function, newest first, including the active one.
 
         Raises:
-            RequestRefused: the state store does not answer (503), or holds what another version wrote (500).
+            RequestRefused: 503, the state store does not answer; 500, another version wrote its history.
         """
         value = await self._tables.get(table_of(metadata), KEY)
         try:
@@ -71,12 +72,12 @@ class Runs:
         return found
 
     async def wait(self, name: FunctionName, run_id: str) -> Json:
-        """Return the record of a run when it has ended well.
+        """Wait for a run to succeed and return its record.
 
-        Cancellation: the run goes on.
+        Cancellation: the run continues.
 
         Raises:
-            RequestRefused: it failed, was cancelled, or its worker is gone.
+            RequestRefused: the run failed or was cancelled, or its worker is gone.
         """
         seen_s = asked_s = monotonic()
         trouble = ""
@@ -98,7 +99,7 @@ class Runs:
             await asyncio.sleep(POLL_S)
 
     async def _ask_again(self, name: FunctionName, run_id: str) -> str:
-        """Begin a run where the function is now, if it does not go on there; return why that was not possible."""
+        """Start a run again where the function is now, unless it is active there; return the error, empty if none."""
         try:
             await self._instances.begin_run(name, _INSTANCE, run_id)
         except MagnetarError as exc:

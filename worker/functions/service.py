@@ -52,13 +52,13 @@ class Deployment:
 
     Attributes:
         config: the JSON object of `functionConfig`.
-        upload: what came as `data`, if anything did.
-        file_name: the name that came with `data`.
-        url: what came as `url`.
-        rolls_back: of an update: the version before is restored if this one does not come up.
-        keeps_state: of an update: the state of the version before is kept under its number.
-        deployer: who sends the request; None while authentication is off.
-        updates_auth: of an update: it is to run as who sends it, whoever it runs as now (`updateAuthData`).
+        upload: the `data` part; None if missing.
+        file_name: the file name of the `data` part.
+        url: the `url` part.
+        rolls_back: for an update: restore the previous version if this one does not come up.
+        keeps_state: for an update: keep the previous version's state under its number.
+        deployer: the client that sent the request; None if authentication is off.
+        updates_auth: for an update: run as the client that sent it instead of the current owner (`updateAuthData`).
     """
 
     config: Mapping[str, Any]
@@ -72,7 +72,7 @@ class Deployment:
 
 
 MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMetaData]]
-"""Checks a deployment, stores its package and returns the record to be."""
+"""Checks a deployment, stores its package and returns the new record."""
 
 
 @dataclass
@@ -122,19 +122,19 @@ class Functions:
         return metadata
 
     async def newest(self, name: FunctionName) -> FunctionMetaData:
-        """Return the record of a function that is to be changed; 404 without one, also after a look at the log's end.
+        """Return the record of a function about to be changed; 404 if it does not exist even at the end of the log.
 
-        Whoever created it was perhaps answered by another worker, which this one has not followed yet.
+        Another worker may have handled the creation, and this one may not have read its record yet.
         """
         if self.get(name) is None:
             await self._look()
         return self.find(name)
 
     async def _look(self) -> None:
-        """Read the log to its end, before a request is refused by what may have been true before.
+        """Read the log to the end, so that no request is refused because of stale records.
 
         Raises:
-            RequestRefused: 503, this worker cannot know.
+            RequestRefused: 503, the log cannot be read.
         """
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
@@ -304,11 +304,11 @@ class Functions:
             raise RequestRefused(403, f"you may not take packages of {namespace}; have `packages` granted there")
 
     async def restore(self, name: FunctionName, version: int, *, with_state: bool = False) -> int:
-        """Deploy an earlier version again, as a new version, which is returned; perhaps with the state kept of it.
+        """Deploy an earlier version again, optionally with its kept state, and return the new version number.
 
         Raises:
-            RequestRefused: 404, there is no such function; 400, the version or its state is not kept, or it is deployed
-                already; 409, the state is just being changed; 503, the state store does not answer.
+            RequestRefused: 404, the function does not exist; 400, the version or its state was not kept, or it is
+                deployed already; 409, a state change is in progress; 503, the state store does not answer.
         """
         await self.newest(name)
         await self._look()
@@ -321,12 +321,11 @@ class Functions:
         return metadata.version
 
     async def deregister(self, name: FunctionName) -> None:
-        """Delete a function: its instances stop, its subscriptions go unless it keeps them, then it is gone.
+        """Delete a function: stop its instances, remove its subscriptions unless it keeps them, then its record.
 
-        In this order, and its name is taken until the end: nothing of it can touch what a later function of that name
-        has.
+        The name stays in use until the end, so that no leftover can affect a later function of that name.
 
-        Cancellation: it may stay, stopped; repeat the request.
+        Cancellation: the function may remain, stopped; repeat the request.
         """
         deadline = Deadline(self.hand_over.timeout_s)
         async with deadline.bound(f"{name} is not deleted, though it may be stopped,"):
@@ -335,7 +334,7 @@ class Functions:
         await self._submit(_next_version(existing), deadline, is_deletion=True)
 
     async def _stopped(self, name: FunctionName, deadline: Deadline) -> FunctionMetaData:
-        """Have all instances of a function stop; returns its record, which says so."""
+        """Stop all instances of a function, and return its updated record."""
         for is_last in (False, False, True):
             await deadline.ask(self.metadata.log.catch_up)
             existing = self.find(name)
@@ -346,11 +345,11 @@ class Functions:
                 await self.replace_states(name, dict.fromkeys(states, STOPPED), deadline=deadline)
             except RequestRefused as exc:
                 if exc.status != 400 or is_last:
-                    raise  # another reason than that somebody changed it meanwhile
+                    raise  # the cause is not a concurrent change
         return self.find(name)
 
     async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
-        """Start or stop one instance, or all that are not so yet."""
+        """Start or stop one instance, or all that are not in that state yet."""
         states = states_of(await self.newest(name))
         chosen = tuple(states) if instance_id is None else (instance_id,)
         if not any(index in states and states[index] != state for index in chosen):
@@ -368,7 +367,7 @@ class Functions:
         raises_incarnation: bool = False,
         deadline: Deadline | None = None,
     ) -> None:
-        """Start and stop instances, perhaps as a new incarnation: what they read again then is no repetition."""
+        """Start and stop instances. In a new incarnation, messages read again do not count as duplicates."""
         metadata = _next_version(self.find(name))
         metadata.cursorIncarnation += raises_incarnation
         for index, state in states.items():
@@ -385,7 +384,7 @@ class Functions:
             raise RequestRefused(400, str(exc)) from exc
 
     async def decide_here(self, request: FunctionRequest) -> None:
-        """Decide a request that another worker took in; this worker must lead."""
+        """Decide a request that another worker received; this worker must lead."""
         try:
             await self.metadata.submit(request)
         except (OutOfDate, FunctionExists) as exc:

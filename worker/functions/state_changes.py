@@ -1,14 +1,15 @@
-"""Changes of a function's whole state, on the leader: kept for the version that is replaced, or put back from that.
+"""Changes of a function's whole state, made by the leader: kept with the version that is replaced, or restored from it.
 
-Design: what is to be done is in the function's record (`stateChange`), written with the version that it belongs to. As
-long as it stands there the scheduler has every instance stopped (`scheduler.manager.plan`), whoever starts the function
-or deploys something else. The leader waits until all instances have ended, has the state store do it, and writes the
-record without it; with that the instances of the new version start. So a leader may be killed at any moment: the next
-one finds the record, and the state store makes each change once (`state.copies`), also for a leader that was frozen.
+Design: the pending change is in the function's record (`stateChange`), written together with its version. As long as it
+is there, the scheduler keeps all instances stopped (`scheduler.manager.plan`), even if clients start the function or
+deploy another version. The leader waits until all instances have ended, has the state store make the change, and
+removes it from the record; then the instances of the new version start. So a leader may be killed at any moment: the
+next one finds the record, and the state store makes each change only once (`state.copies`), even if a frozen leader
+resumes.
 
-An instance has ended when its worker says so, having read its assignments to the end, or, where that worker does not
-answer, when the broker has no connection that holds the instance's lock. Of a frozen one, which the broker has given
-up, the state store refuses what it still writes once the state is put back: its epoch is over.
+An instance has ended when its worker confirms it after reading its assignments to the end or, if that worker does not
+answer, when no connection to the broker holds the instance's lock. Once the state is restored, the state store rejects
+writes of a frozen instance whose connection the broker has closed, because its epoch is stale.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class InstancesEnded:
-    """Tells whether all instances of a function have ended that are to be stopped."""
+    """Determines whether all instances of a function being stopped have ended."""
 
     def __init__(self, instances: Instances, admin: BrokerAdmin, locks_topic: str) -> None:
         self._instances = instances
@@ -46,10 +47,10 @@ class InstancesEnded:
         self._locks_topic = locks_topic
 
     async def what_runs(self, name: FunctionName, metadata: FunctionMetaData) -> str:
-        """Return what may still run, by one look; empty if nothing does.
+        """Check once, and return a description of what may still be running; empty if nothing is.
 
         Raises:
-            MagnetarError: the broker does not answer, or a worker has been told to start one meanwhile.
+            MagnetarError: the broker does not answer, or an instance was assigned to a worker meanwhile.
         """
         if not await self._instances.settle(name, metadata):
             return "its instances are not told to stop yet"
@@ -64,7 +65,7 @@ class InstancesEnded:
 
 
 class StateChanges:
-    """Makes the changes that records ask for."""
+    """Makes the state changes that are pending in records."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class StateChanges:
         tables: StateTables,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Have nothing to do yet; `what_runs` is that of `InstancesEnded`."""
+        """Start without pending changes; `what_runs` is `InstancesEnded.what_runs`."""
         self._metadata = metadata
         self._what_runs = what_runs
         self._tables = tables

@@ -39,15 +39,15 @@ _T = TypeVar("_T")
 
 
 class StateTables:
-    """The tables of a state store, or of none."""
+    """The tables of the state store, if one is configured."""
 
     def __init__(self, url: str, key: TableKey | None = None, security: ClientSecurity | None = None) -> None:
-        """Prepare.
+        """Create the tables; the first request connects.
 
         Args:
-            url: of the state store, ``bk://host:port`` or ``bk+ssl://…``; empty if there is none.
-            key: with which the token is made that opens all tables; None where none is asked for.
-            security: whom to trust where it has TLS, and the certificate to show.
+            url: URL of the state store, ``bk://host:port`` or ``bk+ssl://…``; empty without a state store.
+            key: key that signs a token for all tables; None if the state store requires no token.
+            security: trusted CAs and client certificate for TLS.
         """
         self._security = security
         self._url = with_token(url, key.full_token()) if url and key is not None else url
@@ -57,14 +57,14 @@ class StateTables:
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is a state store."""
+        """Whether a state store is configured."""
         return bool(self._url)
 
     def check_configured(self) -> None:
-        """Refuse a request for state where there is none.
+        """Raise if no state store is configured.
 
         Raises:
-            RequestRefused: there is no state store.
+            RequestRefused: 503, no state store is configured.
         """
         if not self._url:
             raise RequestRefused(
@@ -72,56 +72,56 @@ class StateTables:
             )
 
     async def get(self, table: str, key: bytes) -> Value | None:
-        """Return what a key holds, None if it is missing.
+        """Return the value of a key, or None if the key is missing.
 
         Raises:
-            RequestRefused: there is no state store, it does not answer (503) or cannot read (500), or the key is too
-                long (400).
+            RequestRefused: 503, no state store is configured or it does not answer; 500, it cannot read; 400, the key
+                is too long.
         """
         return (await self._call(lambda client: client.read(table, [key], _TIMEOUT_S)))[0]
 
     async def put(self, table: str, key: bytes, data: bytes) -> int:
-        """Set a key, whatever is there, and return its version.
+        """Set a key unconditionally and return its new version.
 
         Cancellation: the key may be set.
 
         Raises:
-            RequestRefused: there is no state store, it does not answer, so that nobody knows whether the key was set
-                (503), it cannot write (500), key or value is too long (400), or the state is being put back (409).
+            RequestRefused: 503, no state store is configured, or it does not answer and the key may or may not be set;
+                500, it cannot write; 400, key or value is too long; 409, the state is being restored.
         """
         return await self._call(lambda client: client.put(table, key, data, timeout_s=_TIMEOUT_S))
 
     async def kept(self, table: str) -> list[int]:
-        """Return of which versions the state is kept, the newest first.
+        """Return the versions whose state is kept, newest first.
 
         Raises:
-            RequestRefused: there is no state store, or it does not answer (503).
+            RequestRefused: 503, no state store is configured or it does not answer.
         """
         return await self._call(lambda client: client.kept(table, _TIMEOUT_S))
 
     async def keep(self, table: str, version: int) -> None:
-        """Keep the state under the number of a version. Cancellation: it may be kept.
+        """Keep a copy of the state under a version number. Cancellation: the copy may have been made.
 
         Raises:
-            RequestRefused: there is no state store, it does not answer, or its disk is full or failed; try again.
+            RequestRefused: no state store is configured, it does not answer, or its disk is full or failed; try again.
         """
         await self._call(lambda client: client.keep(table, version, _COPY_TIMEOUT_S))
 
     async def restore(self, table: str, version: int, epoch: int) -> bool:
-        """Put back the state that was kept of a version; returns whether there is one.
+        """Restore the state kept for a version; return whether it was kept.
 
-        Cancellation: it may be put back.
+        Cancellation: the state may have been restored.
 
         Raises:
-            RequestRefused: as `keep`.
+            RequestRefused: for the same reasons as `keep`.
         """
         return await self._call(lambda client: client.restore(table, version, epoch, _COPY_TIMEOUT_S))
 
     def drop(self, table: str) -> None:
         """Remove a table in the background, as soon as the state store answers.
 
-        It is given up after a while: then the table takes room, and harms nobody, since a function that is created
-        again under the same name has a table of its own.
+        After several failed attempts the table stays. That only wastes space: a function created again under the same
+        name gets a new table.
         """
         if self._url:
             self._drops.start(self._drop(table), f"drop {table}")
@@ -152,7 +152,7 @@ class StateTables:
         return self._client
 
     async def close(self) -> None:
-        """End what is under way. Cancellation: safe."""
+        """Cancel pending operations and disconnect. Cancellation: safe."""
         await self._drops.close()
         if self._client is not None:
             self._client.close()

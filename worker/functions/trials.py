@@ -1,12 +1,12 @@
-"""Trials of new versions, on the leader: one that comes up is kept, one that does not is rolled back.
+"""Trials of new versions, run by the leader: a version that comes up is kept, one that does not is rolled back.
 
-Design: who is on trial is in the functions' records, which every worker reads; this worker only acts while it leads. An
-outcome is a request like any other, decided against the record that was looked at: when somebody changed or deleted the
-function meanwhile, it is out of date and comes to nothing. So a leader may be killed at any moment: either the outcome
-is in the log, or the next leader finds the trial and looks anew.
+Design: active trials are in the functions' records, which every worker reads; a worker acts on them only while it
+leads. An outcome is a request like any other, decided against the record that was examined: if the function was changed
+or deleted meanwhile, the request is out of date and has no effect. So a leader may be killed at any moment: either the
+outcome is in the log, or the next leader finds the trial and evaluates it again.
 
-A version has come up when all its instances were seen running twice, `STEADY_S` apart, without a restart in between. A
-stop of all instances ends a trial, too: there is nothing more to see, and somebody looks after it.
+A version has come up when all its instances were seen running twice, `STEADY_S` apart, without a restart in between.
+Stopping all instances ends a trial, too: there is nothing left to observe, and an operator is in charge.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ from .trigger_outcome import NO_OUTPUT_TOPIC, Outcome
 
 
 class Answer(NamedTuple):
-    """What a function made of a message.
+    """A function's result for one message.
 
     Attributes:
-        output: the payload; None if there is none.
-        reason: why there is none; empty if there is one.
+        output: the payload; None without output.
+        reason: why there is no output; empty otherwise.
     """
 
     output: bytes | None
@@ -170,7 +170,7 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
 
 
 def _check_readable(details: FunctionDetails, topic: str) -> None:
-    """Refuse a function whose outputs are encrypted, for keys of others: nobody here can look at them."""
+    """Raise if the function's outputs are encrypted: the worker does not have the private key to read them."""
     if details.sink.topic and details.sink.producerSpec.HasField("cryptoSpec"):
         raise RequestRefused(
             400,

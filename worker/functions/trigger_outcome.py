@@ -43,28 +43,28 @@ class Outcome:
     _errors_before: int = field(default=0, init=False)
 
     async def check_runs(self) -> None:
-        """Note the errors so far.
+        """Remember the current error count.
 
         Raises:
-            RequestRefused: 400, no instance runs, and the status says why.
+            RequestRefused: 400, no instance is running, with the error from the status.
         """
         status = await self.read_status()
         self._errors_before = _errors(status)
         self._refuse_if_down(status)
 
     async def missing(self, topic: str, sent: MessageId) -> str:
-        """Return why there is no output, as soon as that is sure.
+        """Return why there is no output, as soon as it is certain that none will come.
 
         Args:
-            topic: that the message was sent to.
-            sent: its id.
+            topic: the topic that the message was sent to.
+            sent: the message id.
 
         Raises:
-            RequestRefused: 400, the function raised, or no instance of it runs any more.
+            RequestRefused: 400, the function raised an error, or none of its instances is running any more.
 
         Cancellation: safe.
         """
-        # The acknowledgement follows the outputs only under these two.
+        # Only with these two guarantees is a message acknowledged after its outputs.
         acks_follow = self.details.processingGuarantees in (ATLEAST_ONCE, EFFECTIVELY_ONCE)
         failed_looks = 0
         while True:
@@ -93,9 +93,11 @@ class Outcome:
         name = part.partition_name(sent.partition).text if sent.partition >= 0 and part.partition < 0 else part.text
         try:
             cursors = (await self.admin.internal_stats(name)).get("cursors", {})
-            cursor = cursors.get(segment(subscription_of(self.details))) or {}  # names stand there as in an address
+            cursor = (
+                cursors.get(segment(subscription_of(self.details))) or {}
+            )  # subscription names are URL-encoded there
             return covers(cursor, (sent.ledger_id, sent.entry_id))
-        except MagnetarError:  # the broker is busy with something else; it is asked again
+        except MagnetarError:  # the broker is busy; asked again in the next round
             return False
 
 

@@ -41,7 +41,7 @@ class WorkerCall(Call):
         self._account.close()
 
     def name(self, parameter: str) -> str:
-        """Return a path parameter that is one segment, decoded; with a slash in it there is no such path."""
+        """Return a decoded path parameter of one segment; one that contains a slash gets 404."""
         text = self.text(parameter)
         if "/" in text:
             raise Refused(404, f"no such path: {self.request.scope['path']}")

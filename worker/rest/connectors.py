@@ -86,7 +86,7 @@ class ConnectorRoutes:
         return as_json(definition(connector.config))
 
     async def reload(self, _: WorkerCall) -> None:
-        """Look for installed connectors anew; they are looked for whenever they are asked for."""
+        """Reload installed connectors. This does nothing, as every request looks them up."""
 
     async def register(self, call: WorkerCall) -> Response:
         """Create a connector from its config (JSON) and data (its package), unless it is an installed one."""

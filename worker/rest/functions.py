@@ -165,7 +165,7 @@ class FunctionsRoutes:
         return as_json(overview(records, statuses))
 
     def _existing(self, call: WorkerCall) -> FunctionName:
-        """Return the function in the path; 404 if there is none."""
+        """Return the function in the path; 404 if it does not exist."""
         self.functions.find(call.function)
         return call.function
 

@@ -183,13 +183,13 @@ def _decoded(text: bytes) -> str:
 
 
 def json_part(form: Form, name: str, title: str = "", max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
-    """Return the JSON object of a part, None without one; Pulsar takes only a part that says that it is JSON.
+    """Return the JSON object of a part, or None if it is missing; as in Pulsar, its content type must be JSON.
 
     Args:
         form: the parts.
-        name: of the part.
-        title: the component whose config it is; empty if it is none.
-        max_bytes: of its content.
+        name: name of the part.
+        title: kind of component that the part configures; empty if it is not a config.
+        max_bytes: maximum size of its content.
     """
     part = form.get(name)
     if part is None:
