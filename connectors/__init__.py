@@ -1,1 +1,1 @@
-"""Connectors that come with Magnetar, one module each, and the register of all that are installed."""
+"""The connectors included in Magnetar, one module each, and the register of all installed connectors."""

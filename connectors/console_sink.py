@@ -1,4 +1,4 @@
-"""The sink ``console``: shows records in the log of the instance."""
+"""The ``console`` sink writes records to the instance's log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..wire.printable import printable
 
 @dataclass
 class ConsoleSinkConfig:
-    """What is shown of a record."""
+    """Settings of the ``console`` sink."""
 
     show_metadata: bool = option("Whether key, properties and message id are shown beside the value.", default=False)
     most_chars: int = option(
@@ -21,21 +21,21 @@ class ConsoleSinkConfig:
 
 
 class ConsoleSink(Sink):
-    """Shows each record as a line of the instance's log; line breaks and the like in it as escapes."""
+    """Writes each record as one line to the instance's log, with line breaks and control characters escaped."""
 
     config = ConsoleSinkConfig
 
     def not_effectively_once(self, config: ConsoleSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "a record that comes again is a second line of the log"
 
     def open(self, config: ConsoleSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._log = context.logger
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         for record in records:
             value = record.value
             text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

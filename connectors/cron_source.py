@@ -1,7 +1,7 @@
-"""The source ``cron``: a record at the times of a cron expression.
+"""The ``cron`` source sends a record at the times of a cron expression.
 
-Position: the last time that was due. What passed while nobody ran is left out, or made up for, as ``missed`` says;
-what is late by no more than ``graceSeconds`` is never left out, so that a restart loses nothing.
+Its position is the last scheduled time. Times missed while the source was not running are skipped or made up for,
+depending on ``missed``; times missed by at most ``graceSeconds`` are never skipped, so that a restart loses none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BATCH_MAX = 1000
 
 @dataclass
 class CronConfig:
-    """When a record is sent, and what it says."""
+    """Settings of the ``cron`` source: the schedule and the records."""
 
     schedule: str = option(
         "Cron expression: minute hour day month weekday, or the same with the second in front, as Spring has it.",
@@ -47,17 +47,17 @@ class CronSource(Source):
     config = CronConfig
 
     def check(self, config: CronConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         Schedule(config.schedule, config.time_zone)
 
     def not_effectively_once(self, config: CronConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.missed == "all":
             return ""
         return f"which times are missed depends on when it runs, with missed {config.missed}; use missed all"
 
     def open(self, config: CronConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._log = context.logger
         self._schedule = Schedule(config.schedule, config.time_zone)
@@ -66,7 +66,7 @@ class CronSource(Source):
         self._is_idle = context.instance_id > 0  # one instance is enough
 
     def read(self) -> list[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         due = None if self._is_idle else self._schedule.next_after(self._last)
         wait_s = _WAIT_S if due is None else due.timestamp() - time.time()
         if wait_s > 0:
@@ -74,7 +74,7 @@ class CronSource(Source):
         return None if due is None or wait_s > _WAIT_S else self.due_at(datetime.now(UTC))
 
     def due_at(self, now: datetime) -> list[Record]:
-        """Return records for the times behind the last one, up to now; no more than a batch."""
+        """Return records for the scheduled times after the last one, up to now; at most a batch."""
         times: list[datetime] = []
         missed = 0
         policy, grace_s = self._config.missed, self._config.grace_seconds
@@ -96,5 +96,5 @@ class CronSource(Source):
         return Record(value, self._config.key or None, event_time_ms=int(due.timestamp() * 1000))
 
     def snapshot(self) -> str:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         return self._last.astimezone(UTC).isoformat()

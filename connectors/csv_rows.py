@@ -1,6 +1,6 @@
-"""CSV as connectors read and write it: rows as JSON objects, with the same options everywhere.
+"""Reading and writing CSV in connectors: rows as JSON objects, with the same options everywhere.
 
-A row that cannot be read costs that row alone: `CsvReader` makes a dead letter of it.
+An invalid row does not affect others: `CsvReader` turns it into a dead letter.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .documents import digits_text
 from .json_rows import encoded, unique_names
 
 ROW_BYTES_MAX = 64 << 20
-"""Bytes of one row. A quote without its end makes a row of all that follows; it costs one line instead."""
+"""Maximum bytes of a row. An unclosed quote would make one row of the rest of the file; only its line is rejected."""
 _CREDIT_MAX = 64 << 20
-"""Bytes that may be parsed again behind quotes without their ends, so that such a file takes no quadratic time. Each
-byte that is in a row adds one."""
+"""Bytes that may be parsed again after unclosed quotes, so that such a file does not take quadratic time. Each byte of
+a valid row adds one."""
 _LINE_COST = 100
-"""Bytes that parsing a line again costs besides its own."""
+"""Fixed cost of parsing a line again, in bytes, in addition to its length."""
 _MORE = "more"
 
 
 @dataclass(kw_only=True)
 class CsvOptions:
-    """How CSV is written."""
+    """CSV options."""
 
     csv_delimiter: str = option("Character between the columns of CSV.", default=",")
     csv_header: bool = option(
@@ -47,38 +47,38 @@ class HasCsvOptions(Protocol):
 
 
 def check_csv(options: HasCsvOptions) -> None:
-    """Raise InvalidConfig for a delimiter that CSV cannot have."""
+    """Raise InvalidConfig if the delimiter is not valid in CSV."""
     delimiter = options.csv_delimiter
     if len(delimiter) != 1 or delimiter in '\r\n"\0':
         raise InvalidConfig(f"csvDelimiter {delimiter!r} must be one character, and not a quote or a line break")
 
 
 class CsvReader:
-    """Makes JSON objects of the lines of one file."""
+    """Converts the lines of one file to JSON objects."""
 
     def __init__(self, options: HasCsvOptions, encoding: str = "") -> None:
-        """Prepare.
+        """Create a reader.
 
         Args:
-            options: how the file is written.
-            encoding: of the text; empty for UTF-8.
+            options: CSV options of the file.
+            encoding: encoding of the text; empty for UTF-8.
         """
         self._options = options
         self._encoding = encoding or "utf-8"
         self._columns: list[str] | None = None if options.csv_header else []
         self._partial: list[str] = []
         self._partial_bytes = 0
-        self._enough_bytes = 0  # of the partial row, before it is worth another try
+        self._enough_bytes = 0  # size of the partial row at which it is parsed again
         self._credit = _CREDIT_MAX  # at 0, a row ends with its line
         self._line = 0  # number of the line that a row begins with
 
     @property
     def is_between_rows(self) -> bool:
-        """Whether all lines so far are whole rows."""
+        """Whether all lines so far form complete rows."""
         return not self._partial
 
     def read_header(self, beginning: Iterable[bytes]) -> None:
-        """Take the names of the columns from the first lines of a file that is read from a later line on."""
+        """Read the column names from the first lines of a file that is resumed at a later line."""
         for line in beginning:
             if self._columns is not None:
                 break
@@ -87,13 +87,13 @@ class CsvReader:
         self._keep_partial([])
 
     def read(self, lines: Sequence[bytes], *, is_last: bool) -> Iterator[bytes | DeadLetter]:
-        """Yield the rows that are complete with these lines, as JSON, and a dead letter for each that is not valid.
+        """Yield the rows that these lines complete, as JSON, and a dead letter for each invalid row.
 
-        Rows are made one by one, as few cells of a line may make a large object. Take all of them before the next call.
+        Rows are created lazily, as a short line may become a large object. Exhaust the iterator before the next call.
 
         Args:
-            lines: without or with their ends.
-            is_last: whether the file ends behind them.
+            lines: lines with or without line ends.
+            is_last: whether these are the last lines of the file.
         """
         texts = [line.decode(self._encoding, "surrogateescape") for line in lines]
         texts = [text if text.endswith("\n") else f"{text}\n" for text in texts]
@@ -110,13 +110,13 @@ class CsvReader:
             begin = yield from self._read_from(begin, pending, is_last=is_last)
 
     def _keep_partial(self, lines: list[str]) -> None:
-        """Keep the lines of a row that has no end yet; all of them are parsed again when there are twice as many."""
+        """Keep the lines of an incomplete row; they are parsed again once there are twice as many."""
         self._partial = lines
         self._partial_bytes = sum(map(len, lines))
         self._enough_bytes = min(2 * self._partial_bytes, ROW_BYTES_MAX)
 
     def _read_from(self, begin: int, pending: list[str], *, is_last: bool) -> Generator[bytes | DeadLetter, None, int]:
-        """Yield the rows of lines from one on; return the line to go on with, behind one that is not a row."""
+        """Yield the rows from line `begin` on; return the line at which to continue after an invalid row."""
         used = row_begin = begin
         may_join = self._credit > 0
 
@@ -157,11 +157,11 @@ class CsvReader:
         row = text.rstrip("\r\n")
         value: bytes | str = row
         with contextlib.suppress(UnicodeEncodeError):
-            value = row.encode("utf-8", "surrogateescape")  # with invalid bytes as they were
+            value = row.encode("utf-8", "surrogateescape")  # restores invalid bytes
         return DeadLetter(value, reason=f"the row in line {self._line} is not valid: {reason}")
 
     def _row(self, cells: list[str]) -> bytes | DeadLetter | None:
-        """Return cells as a row, or None if there are none, or if they name the columns."""
+        """Return cells as a row, or None for an empty row and for the header."""
         if not cells:
             return None
         columns = self._columns
@@ -194,7 +194,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 def write_csv(out: TextIO, columns: Iterable[str], rows: Iterable[Mapping[str, Any]], options: HasCsvOptions) -> None:
-    """Write objects as CSV: lists, objects and truth values as JSON, and what an object lacks as an empty cell."""
+    """Write objects as CSV: lists, objects and booleans as JSON, missing fields as empty cells."""
     writer = csv.DictWriter(out, list(columns), delimiter=options.csv_delimiter)
     if options.csv_header:
         writer.writeheader()

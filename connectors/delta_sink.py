@@ -1,8 +1,8 @@
-"""The sink ``delta``: rows of a Delta Lake table.
+"""The ``delta`` sink appends rows to a Delta Lake table.
 
-A batch is one commit, so batches are large: many records or some seconds of them. With EFFECTIVELY_ONCE the commit
-carries, for each topic, the number of its last record as a transaction of the table's protocol (``txn``: app id and
-version), so that what is committed already is known when it comes again.
+Each batch is one commit, so batches are large: many records, or several seconds of them. With EFFECTIVELY_ONCE the
+commit stores the number of each topic's last record as a transaction of the Delta protocol (``txn``: app id and
+version), so that redelivered records that were already committed are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class DeltaConfig(TableConfig):
-    """Which table rows go to, and what becomes of its schema."""
+    """Settings of the ``delta`` sink."""
 
     table_path: str = option(
         "The table: a directory, or an address such as s3://bucket/table.", aliases=("tableUri", "path")
@@ -37,12 +37,12 @@ class DeltaConfig(TableConfig):
 
 
 class DeltaSink(TableSink):
-    """Rows of a Delta Lake table, of values that are JSON objects; each batch is a commit."""
+    """Appends JSON objects as rows to a Delta Lake table; each batch is a commit."""
 
     config = DeltaConfig
 
     def check(self, config: DeltaConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         super().check(config)
         if config.schema and (missing := set(config.partition_by) - config.schema.keys()):
             raise InvalidConfig(f"partitionBy: {sorted(missing)[0]} is no column of schema")
@@ -50,7 +50,7 @@ class DeltaSink(TableSink):
             raise InvalidConfig("storageOptions must have texts only")
 
     def open(self, config: DeltaConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._library: Any = need("delta", "deltalake")
         self._arrow: Any = need("delta", "pyarrow")
         self._errors: Any = (self._library.exceptions.DeltaError, OSError)
@@ -61,7 +61,7 @@ class DeltaSink(TableSink):
     # -- the table ------------------------------------------------------------------------------------------------
 
     def find(self) -> bool:
-        """See `TableSink.find`."""
+        """Load the table, and return whether it exists."""
         path, options = self._config.table_path, self._config.storage_options
         try:
             if not self._library.DeltaTable.is_deltatable(path, options):
@@ -72,7 +72,7 @@ class DeltaSink(TableSink):
         return True
 
     def create(self, schema: pa.Schema) -> None:
-        """See `TableSink.create`."""
+        """Create the table if it is missing, and load it."""
         path = self._config.table_path
         if missing := [name for name in self._config.partition_by if name not in schema.names]:
             raise Retry(f"partitionBy: {missing[0]} is no field of the first batch; declare it by schema")
@@ -88,16 +88,16 @@ class DeltaSink(TableSink):
             raise Retry(_line(path, error)) from error
 
     def columns(self) -> pa.Schema:
-        """See `TableSink.columns`."""
+        """Return the table's columns."""
         return self._arrow.schema(self._table.schema().to_arrow())
 
     def stored(self, name: str) -> int:
-        """See `TableSink.stored`."""
+        """Return the last number committed under a name, or -1."""
         version: int | None = self._table.transaction_version(name)
         return -1 if version is None else version
 
     def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:
-        """See `TableSink.commit`."""
+        """Append rows in one commit."""
         library = self._library
         transactions = [library.Transaction(app, version) for app, version in last.items()]
         try:

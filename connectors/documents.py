@@ -1,4 +1,4 @@
-"""Records as JSON objects, and what became of each record of a batch that the other system took in part."""
+"""Records as JSON objects, and per-record outcomes of batches that the target may accept in part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ..api.connector import Record, RecordRefused, Retry
 
 Outcome: TypeAlias = "str | Retry | None"
-"""Of one record: None if it is written, why it never will be, or why it is to be tried again."""
+"""Outcome of one record: None if it was written, a text if it was rejected for good, `Retry` if it must be retried."""
 
 
 def _no_constant(name: str) -> Any:
@@ -20,17 +20,17 @@ _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def json_of(text: bytes | str) -> Any:
-    """Return what a JSON text means.
+    """Parse JSON.
 
     Raises:
-        ValueError: it is none, is no UTF-8, or has a number that JSON has not, such as NaN.
-        RecursionError: it is nested too deeply.
+        ValueError: the text is not valid UTF-8 JSON, or contains a number that JSON does not have, such as NaN.
+        RecursionError: the text is nested too deeply.
     """
     return _decode(text if isinstance(text, str) else str(text, "utf-8"))
 
 
 class Digits(str):
-    """A number with a point or an exponent, as it is written in JSON."""
+    """The JSON text of a number with a decimal point or an exponent."""
 
     __slots__ = ()
 
@@ -39,12 +39,12 @@ _decode_digits = json.JSONDecoder(parse_constant=_no_constant, parse_float=Digit
 
 
 def digits_of(text: bytes | str) -> Any:
-    """Return what a JSON text means, with `Digits` for numbers that a float might round; raises as `json_of`."""
+    """Parse JSON, with `Digits` for numbers that a float might round; raises the same as `json_of`."""
     return _decode_digits(text if isinstance(text, str) else str(text, "utf-8"))
 
 
 def digits_text(value: Any) -> str:
-    """Return what `digits_of` has returned as JSON."""
+    """Return the JSON of a value that `digits_of` returned."""
     if isinstance(value, Digits):
         return value
     if isinstance(value, dict):
@@ -55,14 +55,14 @@ def digits_text(value: Any) -> str:
 
 
 def document_of(record: Record, read: Callable[[bytes | str], Any] = json_of) -> dict[str, Any]:
-    """Return the JSON object that the value of a record is.
+    """Return a record's value as a JSON object.
 
     Args:
-        record: of a sink.
-        read: reads a value that is text: `json_of` or `digits_of`.
+        record: a record passed to a sink.
+        read: parses text values: `json_of` or `digits_of`.
 
     Raises:
-        RecordRefused: it is none; `refused_at` gives it the record's index.
+        RecordRefused: the value is not a JSON object; `refused_at` adds the record's index.
     """
     value = record.value
     if isinstance(value, bytes | str):
@@ -76,27 +76,25 @@ def document_of(record: Record, read: Callable[[bytes | str], Any] = json_of) ->
 
 
 class Outcomes:
-    """Writes batches to a system that answers for each record.
+    """Writes batches to a system that reports an outcome for each record.
 
-    A batch of which a record is refused is given again without that record. What is known of the others by then is
-    kept here, so that none is sent twice, nor when some of them have to be tried again.
+    When a record is rejected, the sink gets the batch again without it. The outcomes of the others are remembered here,
+    so that none is sent twice, even if some of them must be retried.
     """
 
     def __init__(self) -> None:
-        self._known: dict[
-            int, tuple[Record, str | None]
-        ] = {}  # by id(); the record is kept so that the id stays its own
+        self._known: dict[int, tuple[Record, str | None]] = {}  # by id(); keeping the record prevents reuse of its id
 
     def write(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Sequence[Outcome]]) -> None:
-        """Send the records whose outcome is not known, and return when all are written.
+        """Send the records whose outcome is unknown, and return once all are written.
 
         Args:
-            records: as `Sink.write_batch` was given them.
+            records: the batch passed to `Sink.write_batch`.
             send: sends some of them, and returns the outcome of each.
 
         Raises:
-            RecordRefused: the first of those that are refused.
-            Retry: some have to be tried again.
+            RecordRefused: for the first rejected record.
+            Retry: some records must be retried.
         """
         known = self._known
         left = [record for record in records if id(record) not in known]
@@ -118,12 +116,12 @@ class Outcomes:
 def halved(
     records: Sequence[Any], send: Callable[[Sequence[Any]], Outcome], can_be_one: Callable[[str], bool]
 ) -> list[Outcome]:
-    """Send records at once, and if they are refused, each half by itself: so the culprits alone are refused.
+    """Send records together; if they are rejected, bisect, so that only the invalid records are rejected.
 
     Args:
-        records: whatever is to be sent, in its order.
+        records: the records to send, in order.
         send: sends some of them, and returns their common outcome.
-        can_be_one: whether a refusal can be the fault of single records.
+        can_be_one: returns whether a single record can have caused a rejection.
     """
     outcome = send(records)
     if len(records) == 1 or not isinstance(outcome, str) or not can_be_one(outcome):

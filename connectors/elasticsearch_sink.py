@@ -1,8 +1,8 @@
-"""The sink ``elasticsearch``, also ``opensearch``: documents, by the bulk interface.
+"""The ``elasticsearch`` sink, also named ``opensearch``, indexes documents through the bulk API.
 
-Every document has an id: the record's key, some of the value's fields, or else the record's place in its topic. So a
-record that comes again replaces its document, and nothing is there twice. Of a bulk request that is taken in part, the
-documents that are refused are given away, those that are put off are sent again, and the others stay.
+Every document has an id: the record's key, some of the value's fields, or else the record's position in its topic. So
+a redelivered record replaces its document, and there are no duplicates. If a bulk request succeeds in part, rejected
+documents go to the dead-letter topic, and those that failed temporarily are retried.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _UNSUPPORTED: Unsupported = {
     ),
 }
 _REFUSED = (400, 409, 413)
-"""Statuses that are the document's own fault; all others are that of the server or of the settings."""
+"""Statuses caused by the document; all others are caused by the server or the settings."""
 
 
 @dataclass
 class ElasticsearchConfig:
-    """Where documents go, and which ids they have."""
+    """Settings of the ``elasticsearch`` sink."""
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
@@ -107,7 +107,7 @@ class ElasticsearchConfig:
 
 
 class ElasticsearchSink(Sink):
-    """Documents in an index of OpenSearch or Elasticsearch, of values that are JSON objects."""
+    """Indexes JSON objects as documents in OpenSearch or Elasticsearch."""
 
     config = ElasticsearchConfig
 
@@ -115,7 +115,7 @@ class ElasticsearchSink(Sink):
         self._outcomes = Outcomes()
 
     def check(self, config: ElasticsearchConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         for url in _urls(config):
             if not url.startswith(("http://", "https://")):
                 raise InvalidConfig(f"elasticSearchUrl: {url!r} must begin with http:// or https://")
@@ -135,18 +135,18 @@ class ElasticsearchSink(Sink):
             )
 
     def not_effectively_once(self, config: ElasticsearchConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if _DATE.search(config.index_name):
             return "a record without an event time that comes again may go to the index of another day"
         return ""
 
     def batching(self, config: ElasticsearchConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         count = config.bulk_actions if config.bulk_enabled else 1
         return Batching(count, config.bulk_size_in_mb << 20, config.bulk_flush_interval_in_ms / 1000)
 
     def open(self, config: ElasticsearchConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         library = need("elasticsearch", "opensearchpy")
         self._config = config
         self._log = context.logger
@@ -171,11 +171,11 @@ class ElasticsearchSink(Sink):
         )
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         self._outcomes.write(records, self._write)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if hasattr(self, "_client"):
             self._client.close()
 
@@ -196,7 +196,7 @@ class ElasticsearchSink(Sink):
         return outcomes
 
     def _action(self, record: Record) -> bytes | None:
-        """Return the lines of a record in a bulk request, None for one that is left out."""
+        """Return a record's lines of the bulk request, or None if the record is skipped."""
         config = self._config
         target = {"_index": self._index(record)}
         if record.value in (None, b"", ""):
@@ -238,9 +238,9 @@ class ElasticsearchSink(Sink):
             if not self._client.indices.exists(index=name):
                 self._client.indices.create(index=name, body={"settings": settings})
         except self._error as error:
-            if "resource_already_exists_exception" not in str(error):  # another instance was faster
+            if "resource_already_exists_exception" not in str(error):  # created by another instance meanwhile
                 raise Retry(f"the index {name} cannot be created: {_cause(error)}") from error
-        if len(self._seen) >= 1000:  # names made of topics and dates
+        if len(self._seen) >= 1000:  # index names may contain topics and dates
             self._seen.clear()
         self._seen.add(name)
 
@@ -272,7 +272,7 @@ class ElasticsearchSink(Sink):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Sequence[tuple[int, bytes]]) -> list[Outcome]:
-        """Send actions, and return the outcome of each; a request that is refused as a whole is sent in halves."""
+        """Send actions, and return the outcome of each; a request that is rejected as a whole is bisected."""
         answers: dict[int, Outcome] = {}
 
         def send(some: Sequence[tuple[int, bytes]]) -> Outcome:
@@ -311,7 +311,7 @@ def _outcome(item: Mapping[str, Any]) -> Outcome:
     status = int(item["status"])
     error = item.get("error")
     if error is None:
-        return None  # also of a document that was to be deleted and is not there
+        return None  # also if a document to delete does not exist
     text = f"status {status}: {error.get('type')}: {error.get('reason')}"
     if inner := error.get("caused_by"):
         text += f": {inner.get('reason')}"
@@ -320,7 +320,7 @@ def _outcome(item: Mapping[str, Any]) -> Outcome:
 
 
 def _cause(error: Any) -> str:
-    """Return what a TransportError says, in a line."""
+    """Return the text of a TransportError in one line."""
     text = (
         f"{type(error).__name__}: {error}"
         if error.status_code == "N/A"
@@ -337,7 +337,7 @@ def _urls(config: ElasticsearchConfig) -> list[str]:
 
 
 def _date_format(pattern: str) -> str:
-    """Return Java's pattern of a date as Python's; raises InvalidConfig for parts that are not known."""
+    """Convert a Java date pattern to Python's; raises InvalidConfig for unknown parts."""
     parts = re.findall(r"[A-Za-z]+|[^A-Za-z]+", pattern)
     for part in parts:
         if part.isalpha() and part not in _DATE_PARTS:

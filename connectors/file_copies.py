@@ -1,13 +1,14 @@
-"""Copies of files that grow: a log that was copied and truncated, or renamed and compressed, is not read again.
+"""Copies of growing files: a log that was copied and truncated, or renamed and compressed, is not read again.
 
-A copy is recognised by the digest of its first bytes. In files below `HEAD_BYTES` these are few, and another file may
-well begin alike, such as a log with the same first line. So a short copy must also fit what became of the original:
+A copy is recognised by the digest of its first bytes. In files shorter than `HEAD_BYTES` these are few, and another
+file may well start the same, such as a log with the same first line. So a short copy must also match what happened to
+the original:
 
 - A compressed file is a copy if the original is gone, or if both have the same length.
 - A plain file is a copy if the original was truncated after it was written.
 - A plain file of the same length and a similar name (``app.log.1`` or ``app-1.log`` beside ``app.log``) may be the
-  copy of an original that is about to be truncated. It is left for a later look until it is `UNDECIDED_S` old, and then
-  is another file.
+  copy of an original that is about to be truncated. It is examined again later until it is `UNDECIDED_S` old, and then
+  counts as another file.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ UNDECIDED_S = 30.0
 
 
 class Copies:
-    """Compares new files with those that were read; changes the places that are known."""
+    """Compares new files with those already read, and updates the known places."""
 
     def __init__(self, known: dict[str, Place], is_tail: bool) -> None:
-        """Prepare.
+        """Create a comparison.
 
         Args:
-            known: places by file; that of a text that was truncated has the file's key, ``~`` and its digest.
+            known: places by file key; the key of a truncated text is the file's key, ``~`` and the digest.
             is_tail: whether files grow.
         """
         self._known = known
@@ -36,7 +37,7 @@ class Copies:
         self._opened_s = time.time()
 
     def cut(self, key: str) -> None:
-        """Take note that a file was truncated."""
+        """Record that a file was truncated."""
         place = self._known.pop(key)
         if self._is_tail:
             name = f"{key}~{place.head}"
@@ -44,11 +45,11 @@ class Copies:
             self._cut_s[name] = time.time()
 
     def read_of(self, text: FileText, present: Mapping[str, str]) -> int | None:
-        """Return how far a text was read as that of another file, 0 if it was not; None if that is not decided yet.
+        """Return how far a text was already read in another file, 0 if it was not, or None if undecided yet.
 
         Args:
-            text: of a file that was not read.
-            present: names of the files that are there, by key.
+            text: text of an unread file.
+            present: names of the existing files, by key.
         """
         is_undecided = False
         for key, place in reversed(self._known.items()):
@@ -64,7 +65,7 @@ class Copies:
         return None if is_undecided else 0
 
     def _fits(self, text: FileText, key: str, place: Place, present: Mapping[str, str]) -> bool | None:
-        """Return whether a short text can be a copy of another; None if that is not decided yet."""
+        """Return whether a short text can be a copy of another, or None if undecided yet."""
         if "~" in key:
             return text.is_compressed or text.status.st_mtime <= self._cut_s.get(key, self._opened_s)
         if text.is_compressed and key not in present:

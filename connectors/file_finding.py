@@ -1,8 +1,8 @@
-"""Finding the files that the source ``file`` reads.
+"""Finding the files that the ``file`` source reads.
 
-A file is known by its inode, and has one name here however many lead to it: a symbolic link and its target are one
-file, and so are hard links. Of several names the first in alphabetical order counts, and one that is not a symbolic
-link before one that is. Symbolic links to directories are not followed.
+A file is identified by its inode, and has one name here even if several lead to it: a symbolic link and its target are
+one file, and so are hard links. Of several names, the alphabetically first counts, with symbolic links last. Symbolic
+links to directories are not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .file_removal import PRIVATE
 
 
 class Choice(Protocol):
-    """The options that say which files are found; see `file_source.FileSourceConfig`."""
+    """The options of `file_source.FileSourceConfig` that select files."""
 
     recurse: bool
     tail: bool
@@ -31,12 +31,12 @@ class Choice(Protocol):
 
 
 class Found(NamedTuple):
-    """A file as a look has found it.
+    """A file found by a scan.
 
     Attributes:
         path: its name; see the module.
-        key: what it is known by.
-        status: of the file itself, not of a symbolic link.
+        key: its identity.
+        status: stat result of the file itself, not of a symbolic link.
         others: its other names below the directory.
     """
 
@@ -47,20 +47,20 @@ class Found(NamedTuple):
 
 
 class FileFinder:
-    """Looks for files.
+    """Scans for files.
 
     Attributes:
-        root: the directory, or the one file.
-        interrupted: files under private names that the last look has found; see `file_removal`.
+        root: the directory, or the single file.
+        interrupted: files with private names that the last scan found; see `file_removal`.
     """
 
     def __init__(self, root: Path, choice: Choice, complain: Callable[[str], None]) -> None:
-        """Prepare.
+        """Create a finder.
 
         Args:
-            root: the directory, or the one file.
-            choice: which files below it to find.
-            complain: is called with what cannot be read.
+            root: the directory, or the single file.
+            choice: selects files below it.
+            complain: called with a message for each name that cannot be read.
 
         Raises:
             InvalidConfig: a filter is not a regular expression.
@@ -76,13 +76,13 @@ class FileFinder:
         """Return the files to read.
 
         Raises:
-            FileNotFoundError: the directory, or the one file, is missing.
-            OSError: it cannot be read.
+            FileNotFoundError: the directory, or the single file, is missing.
+            OSError: the directory or file cannot be read.
         """
         return self._files(self.root, is_any=False)
 
     def find_any(self) -> list[Found]:
-        """Return the files of the directory with any name; raises as `find`."""
+        """Return the files of the directory with any name; raises the same as `find`."""
         return self._files(self.root if self.root.is_dir() else self.root.parent, is_any=True)
 
     def _files(self, top: Path, *, is_any: bool) -> list[Found]:
@@ -92,16 +92,18 @@ class FileFinder:
             if stat.S_ISREG(root.st_mode):
                 return [Found(top, key_of(root, root), root)]
             with os.scandir(top):
-                pass  # what is below it may be unreadable, but not itself
+                pass  # entries below it may be unreadable, but not the directory itself
         except FileNotFoundError:
-            self.interrupted = list(top.parent.glob(f"{PRIVATE}*-{glob.escape(top.name)}"))  # it may be that one file
+            self.interrupted = list(
+                top.parent.glob(f"{PRIVATE}*-{glob.escape(top.name)}")
+            )  # one of them may be the single file
             raise
         return _by_file(self._walk(top, top, root, is_any=is_any))
 
     def _walk(
         self, top: Path, directory: Path, root: os.stat_result, *, is_any: bool
     ) -> Iterator[tuple[bool, Path, str, os.stat_result]]:
-        """Yield for each name whether it is a symbolic link, its path, and the file's key and status."""
+        """Yield, for each name, whether it is a symbolic link, its path, and the file's key and status."""
         choice = self._choice
         is_read = is_any or not choice.path_filter or bool(self._path_filter.fullmatch(str(directory.relative_to(top))))
         suffix = choice.processed_file_suffix
@@ -127,13 +129,13 @@ class FileFinder:
                         status = os.stat(entry.path)
                         yield entry.is_symlink(), Path(entry.path), key_of(status, root), status
             except FileNotFoundError:
-                continue  # it was there a moment ago
+                continue  # removed meanwhile
             except OSError as error:
                 self._complain(f"{entry.path} cannot be read, and is left out: {error.strerror}")
 
 
 def _by_file(names: Iterator[tuple[bool, Path, str, os.stat_result]]) -> list[Found]:
-    """Return each file once."""
+    """Merge the names of each file."""
     files: dict[str, list[tuple[bool, Path, os.stat_result]]] = {}
     for is_link, path, key, status in names:
         files.setdefault(key, []).append((is_link, path, status))
@@ -147,7 +149,7 @@ def _by_file(names: Iterator[tuple[bool, Path, str, os.stat_result]]) -> list[Fo
 
 
 def key_of(status: os.stat_result, root: os.stat_result) -> str:
-    """Return what a file is known by; a device may have another number after the machine has started again."""
+    """Return a file's identity, without the device number on the root's device, as a reboot may change it."""
     same = status.st_dev == root.st_dev
     return str(status.st_ino) if same else f"{status.st_dev}:{status.st_ino}"
 

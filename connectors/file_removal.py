@@ -1,10 +1,10 @@
 """Removal of files that were read, and of no others.
 
-A path can be given to another file at any time, for example by a program that writes a temporary file and renames it.
-Deleting by path would delete a file that was never read. So a file is first renamed to a private name, where no other
-program replaces it, then compared with the file that was read, and only then deleted or renamed. Another file goes back
-to where it was. A private name holds the identity of the file that was read, so that `recover` can finish the removal
-after a crash.
+A path can change to another file at any time, for example when a program writes a temporary file and renames it.
+Deleting by path could delete a file that was never read. So a file is first renamed to a private name, where no other
+program replaces it, then compared with the file that was read, and only then deleted or renamed. If it is another file,
+its name is restored. A private name contains the identity of the file that was read, so that `recover` can finish the
+removal after a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRIVATE = ".magnetar-read-"
 _PRIVATE_NAME = re.compile(rf"{re.escape(PRIVATE)}(\d+)-(\d+)-(\d+)-(.+)", re.DOTALL)
 _NAME_BYTES_MAX = 255
 _CRASHED_S = 10.0
-"""Age of a private name from which on its instance counts as dead."""
+"""Age of a private name after which its instance counts as dead, in seconds."""
 
 Finish: TypeAlias = Callable[[Path, str], None]
 """Deletes or renames a file that was read, given its private path and its earlier name."""
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
     Attributes:
         device: st_dev.
         inode: st_ino.
-        stamp: see `stamp_of`.
+        stamp: as returned by `stamp_of`.
     """
 
     device: int
@@ -50,12 +50,12 @@ def identity_of(status: os.stat_result) -> Identity:
 
 
 def delete(private: Path, name: str) -> None:
-    """Delete a file that was read; see `Finish`."""
+    """Delete a file that was read; a `Finish`."""
     private.unlink(missing_ok=True)
 
 
 def rename_with(suffix: str) -> Finish:
-    """Return what renames a file that was read to its name with a suffix."""
+    """Return a `Finish` that adds a suffix to the name of a file that was read."""
 
     def rename(private: Path, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -65,7 +65,7 @@ def rename_with(suffix: str) -> Finish:
 
 
 def remove(path: Path, read: Identity, finish: Finish) -> bool:
-    """Remove a file if it is the one that was read and has not changed since; return whether it was.
+    """Remove a file if it is the one that was read, unchanged; return whether it was removed.
 
     Raises:
         FileNotFoundError: the path is gone.
@@ -78,7 +78,7 @@ def remove(path: Path, read: Identity, finish: Finish) -> bool:
     try:
         is_same = identity_of(os.stat(private)) == read
     except FileNotFoundError:
-        is_same = False  # a symbolic link whose target was removed just now
+        is_same = False  # a symbolic link whose target was just removed
     if is_same:
         _finish(private, path, finish)
     else:
@@ -87,7 +87,7 @@ def remove(path: Path, read: Identity, finish: Finish) -> bool:
 
 
 def _finish(private: Path, path: Path, finish: Finish) -> None:
-    """Delete or rename a file that was read; give it its name back if that fails."""
+    """Delete or rename a file that was read; restore its name if that fails."""
     try:
         finish(private, path.name)
     except OSError:
@@ -96,11 +96,11 @@ def _finish(private: Path, path: Path, finish: Finish) -> None:
 
 
 def recover(private: Path, finish: Finish | None) -> None:
-    """Finish the removal that a crash interrupted, or put the file back if it is not the one that was read.
+    """Finish a removal interrupted by a crash, or restore the file's name if it is not the one that was read.
 
     Args:
-        private: its path now.
-        finish: what becomes of a file that was read; None to put it back too.
+        private: its current path.
+        finish: deletes or renames a file that was read; None to restore its name too.
 
     Raises:
         OSError: the file cannot be removed.
@@ -111,7 +111,7 @@ def recover(private: Path, finish: Finish | None) -> None:
     try:
         status = os.stat(private)
     except FileNotFoundError:
-        return  # another instance was faster
+        return  # done by another instance meanwhile
     if time.time() - status.st_ctime < _CRASHED_S:
         return
     name = found[4]
@@ -127,7 +127,7 @@ def _private_name(name: str, read: Identity) -> str:
 
 
 def _put_back(private: Path, path: Path) -> None:
-    """Give a file its name back, or the name with a number if yet another file has it by now."""
+    """Restore a file's name, with a number added if another file has that name by now."""
     target, number = path, 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What becomes of files that were read: each is removed once all its records are durable."""
+"""Removal of files after reading: each is removed once all its records are durable."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .file_finding import Found
 from .file_removal import Finish, Identity, recover, remove
 
 STUCK_MAX = 1000
-"""Files that were read and cannot be removed, after which the source stops reading."""
+"""Number of files that were read but could not be removed at which the source stops reading."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """A file on its way.
+    """A file with records in flight.
 
     Attributes:
         found: its names.
-        unsettled: reads whose records are not durable yet.
-        read: the file as it was read to its end; None before.
+        unsettled: number of reads whose records are not durable yet.
+        read: identity of the file when its end was reached; None before.
     """
 
     found: Found
@@ -34,20 +34,20 @@ class Settling:
     """Counts receipts for each file, and removes files.
 
     Attributes:
-        pending: keys of files that were read to their ends and have records that are not durable yet.
-        stays: keys of files that were read to their ends and must not be removed.
+        pending: keys of completely read files with records that are not durable yet.
+        stays: keys of completely read files that must not be removed.
     """
 
     def __init__(
         self, finish: Finish | None, complain: Callable[[str], None], removed: Callable[[str], None], stays: set[str]
     ) -> None:
-        """Prepare.
+        """Create a counter.
 
         Args:
-            finish: what becomes of a file; None to leave all as they are.
-            complain: is called with what cannot be removed.
-            removed: is called with the key of each file that was removed.
-            stays: keys of files that must not be removed, of an earlier start.
+            finish: deletes or renames a file; None to keep all files.
+            complain: called with a message for each file that cannot be removed.
+            removed: called with the key of each removed file.
+            stays: keys of files that must not be removed, from an earlier run.
         """
         self.pending: set[str] = set()
         self.stays = stays
@@ -63,12 +63,12 @@ class Settling:
         return self._finish is not None
 
     def add(self, found: Found, records: Sequence[Record], read: Identity | None) -> None:
-        """Have a file removed when these and all earlier records of it are durable, if it was read to its end.
+        """Remove a completely read file once these and all its earlier records are durable.
 
         Args:
             found: the file.
-            records: what the latest read of it returned; the last one gets an `Record.acknowledge`.
-            read: the file, if it was read to its end.
+            records: records of its latest read; `Record.acknowledge` of the last one is set.
+            read: identity of the file if its end was reached; else None.
         """
         if self._finish is None:
             return
@@ -83,7 +83,7 @@ class Settling:
             self._end(progress)
 
     def give_up(self, key: str) -> None:
-        """Forget a file that could not be read to its end."""
+        """Forget a file that could not be read completely."""
         self._on_the_way.pop(key, None)
 
     def _settled(self, progress: _Progress) -> None:
@@ -128,7 +128,7 @@ class Settling:
             return False
 
     def recover(self, interrupted: Sequence[Path]) -> None:
-        """Finish removals that a crash has interrupted."""
+        """Finish removals interrupted by a crash."""
         for private in interrupted:
             try:
                 recover(private, self._finish)

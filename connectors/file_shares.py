@@ -1,9 +1,9 @@
-"""Which instance of the source ``file`` reads which files, and what their positions say about files by time.
+"""Distribution of files over the instances of the ``file`` source, and time entries in their positions.
 
-A file belongs to the instance whose number is the inode modulo the parallelism. A position holds the files that were
-read, and, where those are too many, a time: all files of the share whose status has not changed since are read. When
-the parallelism changes, files move to other instances, and so do their entries. A time moves with the share for which
-it is true.
+A file belongs to the instance whose number is the inode modulo the parallelism. A position lists the files that were
+read and, if there are too many, a time: all files of the share whose status has not changed since then were read. When
+the parallelism changes, files move to other instances, and so do their entries. A time moves together with the share
+that it applies to.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ class Share(NamedTuple):
     """The files of one instance.
 
     Attributes:
-        number: of the instance.
-        parallelism: how many instances there are.
+        number: instance number.
+        parallelism: number of instances.
     """
 
     number: int
     parallelism: int
 
     def has(self, inode: int) -> bool:
-        """Return whether a file belongs to it."""
+        """Return whether a file belongs to this share."""
         return inode % self.parallelism == self.number
 
     def meets(self, other: Share) -> bool:
-        """Return whether a file may belong to both."""
+        """Return whether a file can belong to both shares."""
         common = math.gcd(self.parallelism, other.parallelism)
         return self.number % common == other.number % common
 
     def includes(self, other: Share) -> bool:
-        """Return whether all files of the other belong to it too."""
+        """Return whether all files of the other share belong to this one, too."""
         return other.parallelism % self.parallelism == 0 and self.has(other.number)
 
 
 class ReadBefore(NamedTuple):
-    """A time, in nanoseconds since 1970, and the share of which all files with an earlier change were read."""
+    """A time in nanoseconds since 1970, and the share whose files with earlier changes were all read."""
 
     share: Share
     time_ns: int
 
     def covers(self, other: ReadBefore) -> bool:
-        """Return whether the other says nothing more."""
+        """Return whether the other entry is redundant."""
         return self.time_ns >= other.time_ns and self.share.includes(other.share)
 
     def says_read(self, status: os.stat_result) -> bool:
-        """Return whether a file was read."""
+        """Return whether this entry means that a file was read."""
         return status.st_ctime_ns <= self.time_ns and self.share.has(status.st_ino)
 
 
 def read_before(position: Any, share: Share) -> list[ReadBefore]:
-    """Return the times in the position of a share."""
+    """Return the time entries of a share's position."""
     own = [ReadBefore(share, position["before"])] if position.get("before") else []
     return own + [ReadBefore(Share(number, count), time_ns) for number, count, time_ns in position.get("inherited", ())]
 
 
 def pruned(times: Iterable[ReadBefore]) -> list[ReadBefore]:
-    """Return times without those that others cover."""
+    """Return the entries that no other entry covers."""
     kept: list[ReadBefore] = []
     for time in sorted(set(times), key=lambda one: (one.time_ns, -one.share.parallelism), reverse=True):
         if not any(other.covers(time) for other in kept):
@@ -72,7 +72,7 @@ def pruned(times: Iterable[ReadBefore]) -> list[ReadBefore]:
 
 
 def divide(positions: Sequence[Position], share: Share) -> dict[str, Any] | None:
-    """Return the position of a share from those of all instances of another parallelism; None if nothing was read."""
+    """Return a share's position derived from those of all instances of another parallelism; None if all are empty."""
     given = [(Share(number, len(positions)), one) for number, one in enumerate(positions) if one is not None]
     if not given:
         return None
@@ -84,5 +84,5 @@ def divide(positions: Sequence[Position], share: Share) -> dict[str, Any] | None
 
 
 def inode_of(key: str) -> int:
-    """Return the inode in the key of a file, or of what a file had before it was cut."""
+    """Return the inode in the key of a file or of a truncated text."""
     return int(key.partition("~")[0].rpartition(":")[2])

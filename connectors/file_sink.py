@@ -1,14 +1,14 @@
-"""The sink ``file``: files of lines, JSON lines, CSV or Parquet, that roll.
+"""The ``file`` sink writes rolling files of lines, JSON lines, CSV or Parquet.
 
-Records are written as lines to a file whose name begins with a dot and ends in ``.open``, and synced with each batch,
-so that a record is durable when its batch is written, whatever the format. When the file is large or old enough it is
-finished: what is Parquet or CSV is made of the lines, under another such name, and renamed to its final name, which
-nobody ever sees incomplete. What a killed instance left is finished by the next one that begins, whichever its number;
-the lock on a file says that its writer lives. Names are ``<sink>-<instance>-<time>-<number>``, so that instances, and
-sinks of several names, share a directory.
+Records are first written as lines to a file whose name starts with a dot and ends in ``.open``. The file is synced with
+each batch, so that a record is durable once its batch is written, in all formats. When the file is large or old enough,
+it is finished: converted to Parquet or CSV if necessary, under another such name, and renamed to its final name. So a
+file with a final name is always complete. Files left by a killed instance are finished by the next instance that
+starts, with any number; a lock on the file shows that its writer is alive. Names are
+``<sink>-<instance>-<time>-<number>``, so that instances and sinks can share a directory.
 
-A batch that could not be written whole, to a full disk for example, is taken back before it is tried again. A record is
-there twice if the instance is killed between the sync and the acknowledgement.
+A batch that could not be written completely, for example because the disk is full, is removed before it is retried.
+Records may be duplicated if the instance is killed between the sync and the acknowledgement.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .lines_to_parquet import write_parquet
 _OPEN = ".open"
 _MADE = ".made"
 _SIGNS = ("\n", "\r", "\\u", "NaN", "Infinity")
-"""Of a JSON text that is not one line, or may be none."""
+"""Signs that a JSON text is not one line, or may not be valid JSON."""
 _ENDINGS = {"lines": ".txt", "json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
 COLUMNS_MAX = 1000
-"""Of a row of CSV or Parquet, and of all rows of a file."""
+"""Maximum number of columns of a CSV or Parquet row, and of all rows of a file together."""
 _TAIL_BYTES = 1 << 16
 
 
 @dataclass
 class FileSinkConfig(CsvOptions):
-    """Where files go, and when one is finished."""
+    """Settings of the ``file`` sink."""
 
     output_directory: str = option("The directory that files are written to; it is made if need be.", aliases=("path",))
     format: Literal["json", "lines", "csv", "parquet"] = option(
@@ -69,12 +69,12 @@ class FileSinkConfig(CsvOptions):
 
 
 class FileSink(Sink):
-    """Files of JSON lines, CSV or Parquet, complete from the moment they are seen."""
+    """Writes files of JSON lines, CSV or Parquet, which are complete from the moment they appear."""
 
     config = FileSinkConfig
 
     def check(self, config: FileSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if "/" in config.file_prefix or "\0" in config.file_prefix:
             raise InvalidConfig(
                 f"filePrefix {config.file_prefix!r} is no part of a name; outputDirectory takes folders"
@@ -84,17 +84,17 @@ class FileSink(Sink):
         check_csv(config)
 
     def not_effectively_once(self, config: FileSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "the sink file writes a record again whose acknowledgement was lost"
 
     def batching(self, config: FileSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(min(config.roll_records or 10_000, 10_000), min(config.roll_bytes, 8 << 20), time_s=0.05)
 
     def open(self, config: FileSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         if config.format == "parquet":
-            need("parquet", "pyarrow.parquet", "file")  # says what is missing before anything is taken
+            need("parquet", "pyarrow.parquet", "file")  # reports a missing library before any record is accepted
         self._config = config
         self._log = context.logger
         self._directory = Path(config.output_directory).expanduser()
@@ -102,7 +102,7 @@ class FileSink(Sink):
         self._instance_id = context.instance_id
         self._file: IO[bytes] | None = None
         self._path = Path()
-        self._bytes = self._records = 0  # that are synced
+        self._bytes = self._records = 0  # synced ones
         self._columns: set[str] = set()
         self._began_s = 0.0
         self._has_left = False  # a file that could not be finished
@@ -113,7 +113,7 @@ class FileSink(Sink):
             self._away(error)
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         lines: list[bytes] = []
         refusal: RecordRefused | None = None
         for index, record in enumerate(records):
@@ -134,11 +134,11 @@ class FileSink(Sink):
             self._away(error)
         if refusal is not None:
             raise refusal
-        with contextlib.suppress(OSError):  # these records are written; the next call tries again, and says so
+        with contextlib.suppress(OSError):  # the records are written; the next call retries, and raises if that fails
             self._roll_if_due()
 
     def idle(self) -> None:
-        """See `Sink.idle`."""
+        """Do periodic work while no records arrive."""
         try:
             self._finish_behind()
             self._roll_if_due()
@@ -146,7 +146,7 @@ class FileSink(Sink):
             self._away(error)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if getattr(self, "_file", None) is None:
             return
         try:
@@ -185,7 +185,7 @@ class FileSink(Sink):
                 self._add_columns(parsed)
         keeps_text = isinstance(text, str) and not config.with_metadata and config.format != "parquet"
         if keeps_text and parsed is not text and not any(sign in text for sign in _SIGNS):
-            return f"{text.strip()}\n".encode()  # as it came: a number keeps its digits
+            return f"{text.strip()}\n".encode()  # unchanged, so that numbers keep their digits
         return json.dumps(parsed, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
     def _add_columns(self, row: dict[str, Any]) -> None:
@@ -199,7 +199,7 @@ class FileSink(Sink):
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _write(self, data: bytes, count: int) -> None:
-        """Write lines, whole and synced, or raise and leave none of them."""
+        """Write and sync all lines, or raise and leave none of them in the file."""
         config = self._config
         if self._bytes and (
             self._bytes + len(data) > config.roll_bytes
@@ -247,11 +247,11 @@ class FileSink(Sink):
             self._finish()
 
     def _finish(self) -> None:
-        """Give the file its final name; if that fails the next call tries again."""
+        """Rename the file to its final name; if that fails, the next call retries."""
         assert self._file is not None
         file, self._file = self._file, None
         self._has_left = True
-        with file:  # the lock is kept until then
+        with file:  # keeps the lock until the file is converted
             self._convert(self._path)
         self._has_left = False
 
@@ -261,7 +261,7 @@ class FileSink(Sink):
             self._has_left = False
 
     def _finish_left(self) -> None:
-        """Finish what instances left that were killed: its whole lines are what was acknowledged, or comes again."""
+        """Finish files of killed instances. Their complete lines were acknowledged, or will be redelivered."""
         endings = "|".join(map(re.escape, _ENDINGS.values()))
         mine = re.compile(rf"\.{re.escape(self._name)}-\d+-\d{{8}}T\d{{6}}\.\d{{6}}-\d+({endings}){re.escape(_OPEN)}")
         for entry in sorted(os.listdir(self._directory)):
@@ -272,14 +272,14 @@ class FileSink(Sink):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    continue  # its writer lives
+                    continue  # its writer is alive
                 file.truncate(_end_of_lines(file))
                 os.fsync(file.fileno())
                 self._log.info("%s was left by an instance that was killed, and is finished now", left)
                 self._convert(left)
 
     def _convert(self, path: Path) -> None:
-        """Make of a file of lines, which nobody else writes, what its name says, under its final name."""
+        """Convert a locked file of lines to its format, and rename it to its final name."""
         if not path.stat().st_size:
             path.unlink()
             return
@@ -295,7 +295,7 @@ class FileSink(Sink):
                 with open(made, "rb") as file:
                     os.fsync(file.fileno())
             except BaseException:
-                made.unlink(missing_ok=True)  # it may be what fills the disk
+                made.unlink(missing_ok=True)  # the disk may be full because of it
                 raise
         made.rename(final)
         descriptor = os.open(self._directory, os.O_RDONLY)
@@ -318,7 +318,7 @@ def _metadata_of(record: Record) -> dict[str, Any]:
 
 
 def _end_of_lines(file: IO[bytes]) -> int:
-    """Return where the last whole line of a file ends."""
+    """Return the end offset of the last complete line of a file."""
     end = file.seek(0, os.SEEK_END)
     while end:
         begin = max(0, end - _TAIL_BYTES)
@@ -330,7 +330,7 @@ def _end_of_lines(file: IO[bytes]) -> int:
 
 
 def _write_csv(lines: Path, made: Path, options: CsvOptions) -> None:
-    """Write the objects of a file of JSON lines as CSV; the columns are all keys, in the order of their appearance."""
+    """Convert a file of JSON lines to CSV; the columns are all keys, in order of first appearance."""
     columns: dict[str, None] = {}
     with open(lines, "rb") as file:
         for line in file:

@@ -1,30 +1,29 @@
-r"""The source ``file``: lines or CSV rows of files, of a directory or of one file that grows.
+r"""The ``file`` source reads lines or CSV rows of the files in a directory, or of a single file.
 
-There are two modes. By default a file is complete when it is found, as in Pulsar's connector. It is read to its end,
-plain, gzip or zip, and then stays. With ``keepFile`` false it is deleted, and with ``processedFileSuffix`` renamed,
-once the broker has confirmed all its records. Only the file that was read is removed: one that changed meanwhile, or
-that took its name, is read first. A line or row that cannot be sent goes to the dead-letter topic of the source, and
-its file stays. So does a file that cannot be read, or that begins with the byte order mark of UTF-16: its dead letter
-names it. A source that was created
-without ``keepFile`` before its default became true deletes files as before; update it with ``keepFile`` true to keep
-them.
+There are two modes. By default, a file is complete when it is found, as in Pulsar's connector. It is read to its end,
+plain, gzip or zip, and then kept. With ``keepFile`` false it is deleted, and with ``processedFileSuffix`` renamed, once
+the broker has confirmed all its records. Only the file that was read is removed: if it changed meanwhile, or another
+file took its name, that is read first. A line or row that cannot be sent goes to the source's dead-letter topic, and
+its file is kept. So is a file that cannot be read, or that starts with a UTF-16 byte order mark; a dead letter names
+it. A source that was created without ``keepFile`` before its default became true still deletes files; update it with
+``keepFile`` true to keep them.
 
-With ``tail`` files grow. They are followed over rotation, by rename or by truncation, and nothing is ever deleted. The
-rest of a renamed file is read, and a copy of a file that was read, plain or compressed, is not read again. For that,
-copies of files below 1 KiB are compared with what is left of the original, and may be read up to 30 s late.
+With ``tail``, files grow. They are followed across rotation by rename or truncation, and never deleted. The rest of a
+renamed file is read; a plain or compressed copy of a file that was read is not read again. To detect this, copies of
+files smaller than 1 KiB are compared with the remains of the original, and may be read up to 30 s late.
 
-A symbolic link and its target are one file, and so are hard links: it is read once. The record properties name the
-first of its names in alphabetical order, one that is not a symbolic link before one that is; all its names are removed
-together. Symbolic links to directories are not followed.
+A symbolic link and its target are one file, and so are hard links: the file is read once. The record properties contain
+the alphabetically first of its names, with symbolic links last; all its names are removed together. Symbolic links to
+directories are not followed.
 
-The position says for each file how far it was read, by inode, with digests of the first bytes and of those right before
-that place. So the source recognises an inode that another file has now, and a file that was truncated and has grown
-again. Of files that stay it remembers the last `KEPT_MAX` in this way. Of older ones it remembers only that all files
-whose status has not changed since a time (the ctime) were read, so that the position stays small. One of those whose
-owner, mode or name changes is read again. Positions belong to files: after a change of parallelism each instance
-continues with the files that are its own now.
+The position records how far each file was read, by inode, with digests of the first bytes and of those right before
+that offset. So the source recognises an inode that was reused by another file, and a file that was truncated and has
+grown again. It remembers the last `KEPT_MAX` kept files in this way. Of older ones it remembers only a time: all files
+whose status has not changed since then (ctime) were read, so that the position stays small. If the owner, mode or name
+of such a file changes, it is read again. Positions belong to files: after a change of parallelism, each instance
+continues the files that now belong to it.
 
-The byte order mark of UTF-8 is not part of the first line. File names that are not valid UTF-8 appear in properties
+A UTF-8 byte order mark is not part of the first line. File names that are not valid UTF-8 appear in properties
 and keys with escapes such as ``\xe9``.
 """
 
@@ -52,23 +51,23 @@ from .file_text import DAMAGED, LINE_BYTES_MAX, FileText, Place, stamp_of
 from .texts import shown_path
 
 KEPT_MAX = 1000
-"""Files that are read and still there, or that were there, of which the position says more than a time."""
+"""Maximum number of completely read files with their own entry in the position."""
 FOLLOWED_MAX = 256
-"""Files that are held open while nothing is written to them."""
+"""Maximum number of idle files that are kept open."""
 ROTATED_S = 30.0
-"""How long a file that has lost its name is still looked at after its last line."""
+"""How long a file without a name is still checked after its last line, in seconds."""
 _IDLE_S = 0.2
-"""How long a `read` that finds nothing waits."""
+"""How long `read` waits if it finds nothing, in seconds."""
 ROWS_AT_ONCE = 1000
 ROWS_BYTES_AT_ONCE = 1 << 20
-"""Of CSV; few bytes of a file may make large rows."""
+"""Limit for CSV, as few bytes of a file may become large rows."""
 _SHORT_S = 0.005
-"""How long it waits where files are read, and their last lines not durable yet."""
+"""How long `read` waits while files are read completely, but their last lines are not durable yet, in seconds."""
 
 
 @dataclass
 class FileSourceConfig(CsvOptions):
-    """Which files are read, and what becomes of them."""
+    """Settings of the ``file`` source."""
 
     input_directory: str = option("The directory whose files are read, or one file.", aliases=("path",))
     format: Literal["lines", "csv"] = option(
@@ -114,10 +113,10 @@ class _Open:
     """A file that is being read.
 
     Attributes:
-        found: as the last look has found it.
-        text: what is in it.
-        csv: makes rows of its lines; None for lines.
-        rows: of the lines read last, those that were not returned yet; None if there are none.
+        found: the file as found by the last scan.
+        text: its content.
+        csv: converts its lines to rows; None for lines.
+        rows: remaining rows of the lines read last; None if there are none.
     """
 
     found: Found
@@ -127,17 +126,17 @@ class _Open:
 
     @property
     def key(self) -> str:
-        """What the file is known by."""
+        """The file's identity."""
         return self.found.key
 
 
 class FileSource(Source):
-    """Lines of files: of a directory, plain or compressed, or of files that grow."""
+    """Reads lines of the files in a directory, plain or compressed, or of growing files."""
 
     config = FileSourceConfig
 
     def check(self, config: FileSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if config.keep_file and config.processed_file_suffix:
             raise InvalidConfig("keepFile and processedFileSuffix exclude each other; give one of them")
         if config.tail and config.processed_file_suffix:
@@ -160,14 +159,14 @@ class FileSource(Source):
                 raise InvalidConfig(f"encoding {config.encoding}: its line end is not one byte; convert the files")
 
     def stored_defaults(self, config: FileSourceConfig) -> dict[str, Any]:
-        """See `Connector.stored_defaults`.
+        """Return the defaults to store with a new source.
 
-        A record without keepFile is older than the change of its default from false to true and still deletes.
+        A record without keepFile predates the change of its default from false to true; such a source still deletes.
         """
         return {} if config.keep_file is not None else {"keepFile": not config.processed_file_suffix}
 
     def notice(self, config: FileSourceConfig) -> str:
-        """See `Connector.notice`."""
+        """Return a one-line notice to show on create and update; empty for none."""
         if config.tail and config.keep_file is False:
             return "warning: keepFile false has no effect with tail: files that grow are kept"
         if config.tail or config.keep_file or config.processed_file_suffix:
@@ -178,15 +177,15 @@ class FileSource(Source):
         )
 
     def not_effectively_once(self, config: FileSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "in which order files are found depends on when it looks, and so do the records behind a position"
 
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
-        """See `Source.divide`."""
+        """Return one instance's position after the parallelism has changed."""
         return divide(positions, Share(instance_id, parallelism))
 
     def open(self, config: FileSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         if config.tail and context.parallelism > 1:
             raise InvalidConfig("tail follows rotation, which one instance alone can: set parallelism to 1")
         self._config = config
@@ -203,20 +202,20 @@ class FileSource(Source):
         self._settling = Settling(finish, self._complain, self._removed, set(position.get("stays", ())))
         self._copies = Copies(self._known, config.tail)
         self._current: _Open | None = None
-        self._followed: dict[str, _Open] = {}  # at their ends, the one that was read last at the end
-        self._failed: dict[str, int] = {}  # the stamps of files that could not be read
+        self._followed: dict[str, _Open] = {}  # at their ends; the most recently read last
+        self._failed: dict[str, int] = {}  # stamps of unreadable files
         self._complained: set[str] = set()
-        self._letters: list[Record] = []  # of files that cannot be read
+        self._letters: list[Record] = []  # dead letters of unreadable files
         self._looked_s = -math.inf
-        self._queue: list[Found] = []  # the next one at the end
-        self._present: dict[str, int] = {}  # files of the last look, with the time of the change of their status
-        self._names: dict[str, str] = {}  # of the same files
-        self._undone = math.inf  # the earliest such time of one that is not to be read yet
+        self._queue: list[Found] = []  # next file last
+        self._present: dict[str, int] = {}  # ctimes of the files found by the last scan
+        self._names: dict[str, str] = {}  # names of the same files
+        self._undone = math.inf  # earliest ctime of a file that must not be read yet
         self._forget_at = 2 * KEPT_MAX
         self._is_first_look = True
 
     def read(self) -> list[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         while True:
             current = self._current or self._next()
             if self._letters:
@@ -241,7 +240,7 @@ class FileSource(Source):
                 return records
 
     def snapshot(self) -> dict[str, Any]:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         position: dict[str, Any] = {"files": self._known}
         if stays := self._settling.stays:
             position["stays"] = sorted(stays)
@@ -253,7 +252,7 @@ class FileSource(Source):
         return position
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         for one in [getattr(self, "_current", None), *getattr(self, "_followed", {}).values()]:
             if one is not None:
                 one.text.close()
@@ -272,12 +271,12 @@ class FileSource(Source):
             self._log.error("%s stays, as a part of it could not be sent", text.path)
         is_whole = rows is None or (current.rows is None and rows.is_between_rows)
         if is_whole and (rows is not None or text.offset != before or text.is_at_end):
-            self._known.pop(current.key, None)  # the newest at the end
+            self._known.pop(current.key, None)  # newest last
             self._known[current.key] = text.place(is_at_end=text.is_at_end)
         return self._as_records(text.path, values)
 
     def _lines(self, text: FileText) -> list[Any]:
-        """Return the next lines, and a dead letter for each that is too long."""
+        """Return the next lines, and a dead letter for each line that is too long."""
         is_first = not text.offset
         values: list[Any] = text.lines()
         encoding = self._config.encoding
@@ -288,7 +287,7 @@ class FileSource(Source):
         return values + self._too_long(text) if text.too_long else values
 
     def _rows(self, current: _Open, reader: CsvReader) -> list[Any]:
-        """Return the next rows as JSON, and a dead letter for each that is not valid."""
+        """Return the next rows as JSON, and a dead letter for each invalid row."""
         text = current.text
         if current.rows is None:
             is_first = not text.offset
@@ -307,7 +306,7 @@ class FileSource(Source):
         return values + self._too_long(text)
 
     def _too_long(self, text: FileText) -> list[Any]:
-        """Return a dead letter for each line that was left out since the last call, as it was too long."""
+        """Return a dead letter for each line skipped since the last call because it was too long."""
         count, text.too_long = text.too_long, 0
         return [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes") for _ in range(count)]
 
@@ -328,7 +327,7 @@ class FileSource(Source):
     # -- the next file --------------------------------------------------------------------------------------------
 
     def _next(self) -> _Open | None:
-        """Return the next file that has something to read, or whose end is to be noted; None if there is none."""
+        """Return the next file that has unread lines or whose end must be recorded, or None."""
         for key, followed in list(self._followed.items()):
             before, text = self._known.get(key), followed.text
             if text.has_more():
@@ -345,19 +344,19 @@ class FileSource(Source):
             try:
                 self._current = self._opened(found)
             except FileNotFoundError:
-                continue  # removed or renamed since the look
+                continue  # removed or renamed since the scan
             except DAMAGED as error:
                 self._fail(found, error)
         return self._current
 
     def _opened(self, found: Found) -> _Open | None:
-        """Open a file where it is to be read on; None if it is left for a later look."""
+        """Open a file at the offset where reading continues; None if it is left for a later scan."""
         is_tail = self._config.tail
         text = FileText(found.path, found.key, found.status, is_complete=not is_tail)
         try:
             if not text.is_file_of(found.status):
                 text.close()
-                return None  # another file has the name by now; the next look finds it
+                return None  # another file has the name by now; the next scan finds it
             place = self._known.get(found.key)
             offset = 0 if place is None else text.find(place)
             if place is not None and offset is None:
@@ -375,20 +374,20 @@ class FileSource(Source):
         return _Open(found, text, rows)
 
     def _rows_of(self, text: FileText, offset: int) -> CsvReader:
-        """Return what reads the rows of a file from an offset on."""
+        """Return a reader for the rows of a file from an offset on."""
         rows = CsvReader(self._config, self._config.encoding)
         if offset:
             rows.read_header(text.beginning().splitlines(keepends=True))
         return rows
 
     def _cut(self, path: Path, key: str) -> None:
-        """Take note that what a file had is not there any more; a copy of it may be."""
+        """Record that a file was truncated; a copy of its old content may exist."""
         self._log.info("%s was cut, or is another file now, and is read from its beginning", path)
         self._settling.stays.discard(key)
         self._copies.cut(key)
 
     def _leave(self, current: _Open) -> None:
-        """Take leave of a file that is at its end."""
+        """Finish with a file whose end is reached."""
         self._current = None
         if self._config.tail and not current.text.is_compressed:
             self._followed[current.key] = current
@@ -406,7 +405,7 @@ class FileSource(Source):
         current.text.close()
 
     def _fail(self, found: Found, error: Exception) -> None:
-        """Leave a file out until it changes."""
+        """Skip a file until it changes."""
         self._failed[found.key] = stamp_of(found.status)
         self._undone = min(self._undone, found.status.st_ctime_ns)
         cause = f"{type(error).__name__}: {error}"
@@ -420,7 +419,7 @@ class FileSource(Source):
             self._log.error("%s", text)
 
     def _is_new_complaint(self, text: str) -> bool:
-        """Return whether this was not said before; false, too, where too much was said."""
+        """Return whether a message is new; False, too, once there were too many."""
         if text in self._complained or len(self._complained) >= KEPT_MAX:
             return False
         self._complained.add(text)
@@ -432,7 +431,7 @@ class FileSource(Source):
     # -- looking for files ----------------------------------------------------------------------------------------
 
     def _look(self) -> list[Found]:
-        """Return the files that are to be read now, the first at the end: those that were begun, then the others."""
+        """Return the files to read now, partly read ones first, in reverse order."""
         files = self._found()
         self._present = {found.key: found.status.st_ctime_ns for found in files}
         self._names = {found.key: found.path.name for found in files}
@@ -450,7 +449,7 @@ class FileSource(Source):
                 (young if is_young else wanted).append(found)
         self._undone = min((found.status.st_ctime_ns for found in young), default=math.inf)
         self._failed = {key: stamp for key, stamp in self._failed.items() if key in self._present}
-        by_time = not self._settling.is_removing  # so that what was read can be described by a time
+        by_time = not self._settling.is_removing  # so that read files can be summarized by a time
         wanted.sort(key=lambda one: (one.key not in self._known, by_time and one.status.st_ctime_ns, one.path))
         wanted.reverse()
         self._queue = wanted
@@ -459,7 +458,7 @@ class FileSource(Source):
         return wanted
 
     def _found(self) -> list[Found]:
-        """Return the files that there are; none if the only one was renamed, and no other has its name yet."""
+        """Return the existing files; none if the single file was renamed and not recreated yet."""
         try:
             return self._finder.find()
         except OSError as error:
@@ -470,7 +469,7 @@ class FileSource(Source):
             self._settling.recover(self._finder.interrupted)
 
     def _remove_finished(self, files: list[Found]) -> None:
-        """Remove what was read to its end before the last stop, but not removed by then."""
+        """Remove files that were read completely, but not removed, before the last stop."""
         if not self._settling.is_removing:
             return
         for found in files:
@@ -480,7 +479,7 @@ class FileSource(Source):
                 self._settling.remove(found, identity_of(found.status))
 
     def _is_new(self, found: Found) -> bool:
-        """Return whether there may be something in a file that was not read."""
+        """Return whether a file may contain unread data."""
         status, place = found.status, self._known.get(found.key)
         if not self._share.has(status.st_ino) or found.key in self._followed or found.key in self._settling.pending:
             return False
@@ -490,7 +489,7 @@ class FileSource(Source):
         return place is not None or not any(one.says_read(status) for one in self._before)
 
     def _has_right_size_and_age(self, status: os.stat_result, age_ms: float) -> bool:
-        """Return whether a file may be read, now or when it is old enough."""
+        """Return whether a file's size and age allow reading it now."""
         config = self._config
         return (
             status.st_size >= config.minimum_size
@@ -506,7 +505,7 @@ class FileSource(Source):
                 self._followed.pop(key).text.close()
 
     def _renamed(self) -> list[Found]:
-        """Return files that were being read before the last stop, and have names now that are not looked for."""
+        """Return files that were being read before the last stop and whose new names do not match the filters."""
         lost = self._known.keys() - self._present.keys()
         if not lost:
             return []
@@ -516,7 +515,7 @@ class FileSource(Source):
         return found
 
     def _forget(self) -> None:
-        """Keep the position small: forget files that are gone, and describe old ones that are read by a time."""
+        """Keep the position small: forget files that are gone, and summarize old completely read ones by a time."""
         self._settling.stays &= self._known.keys()
         if self._settling.is_removing:
             gone = self._known.keys() - self._present.keys() - self._settling.pending
@@ -524,7 +523,7 @@ class FileSource(Source):
                 del self._known[key]
             return
         gone_keys = [key for key in self._known if key not in self._present and key not in self._followed]
-        spare = KEPT_MAX // 10 if self._config.tail else 0  # of which copies may be found yet
+        spare = KEPT_MAX // 10 if self._config.tail else 0  # files whose copies may still be found
         for key in gone_keys[: max(len(gone_keys) - spare, 0)]:
             del self._known[key]
         finished = (key for key, place in self._known.items() if place.stamp and key in self._present)
@@ -544,10 +543,10 @@ class FileSource(Source):
 
 
 def _without_mark(line: bytes, encoding: str) -> bytes:
-    """Return the first line of a file without the byte order mark of UTF-8.
+    """Return the first line of a file without a UTF-8 byte order mark.
 
     Raises:
-        OSError: the mark is one of an encoding whose line ends are not one byte.
+        OSError: the mark belongs to an encoding whose line ends are not one byte.
     """
     if not encoding and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise OSError("it begins with the byte order mark of UTF-16 or UTF-32: convert it to UTF-8")

@@ -1,7 +1,7 @@
-"""The text of one file for the source ``file``: plain, gzip or zip, in lines, from a place that it was read to.
+"""Text of one file for the ``file`` source: the lines of a plain, gzip or zip file from a given place on.
 
-How far a file is read is an offset into its text, with a digest of its first bytes and of those right before the
-offset. They are the same for a compressed copy, and other ones for another file that has the inode now.
+A place is an offset into the text, with digests of the first bytes and of those right before the offset. They are the
+same for a compressed copy, and differ if the inode now belongs to another file.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 READ_BYTES = 1 << 20
-"""Text that one call of `FileText.lines` returns lines of."""
+"""Bytes of text read by one call of `FileText.lines`."""
 LINE_BYTES_MAX = 4 << 20
 HEAD_BYTES = 1024
 TAIL_BYTES = 256
 DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What a file raises that cannot be read."""
+"""Exceptions raised for unreadable files."""
 
 
 class Place(NamedTuple):
     """How far a text is read.
 
     Attributes:
-        offset: behind the last line that was returned, in bytes of the text.
+        offset: end of the last returned line, in bytes of the text.
         head: digest of its first bytes, at most up to the offset.
         tail: digest of the last bytes before the offset.
-        stamp: of the file, if there was nothing more in it; 0 if there may be.
+        stamp: stamp of the file if its end was reached; else 0.
     """
 
     offset: int
@@ -43,21 +43,21 @@ class Place(NamedTuple):
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a number that another one takes the place of when a file is changed."""
+    """Return a number that changes whenever a file changes."""
     return status.st_mtime_ns ^ status.st_size << 1 | 1
 
 
 class FileText:
-    """One file that is being read, one block ahead, so that its last lines are known as such.
+    """One file being read, with one block of read-ahead so that its end is detected with the last lines.
 
     Attributes:
         path: its name when it was found.
-        key: what it is known by.
-        status: of it, before the last read.
-        offset: behind the last line that was returned.
+        key: its identity.
+        status: stat result before the last read.
+        offset: end of the last returned line.
         is_compressed: whether it is gzip or zip.
-        too_long: how many lines were left out since this was set to 0, as they are longer than `LINE_BYTES_MAX`.
-        used_s: when it had lines the last time, in seconds of the monotonic clock.
+        too_long: number of lines longer than `LINE_BYTES_MAX` that were skipped since this was set to 0.
+        used_s: when it last returned lines, in seconds of the monotonic clock.
     """
 
     def __init__(self, path: Path, key: str, status: os.stat_result, *, is_complete: bool) -> None:
@@ -65,12 +65,12 @@ class FileText:
 
         Args:
             path: its name.
-            key: what it is known by.
-            status: of it.
-            is_complete: whether nothing more will be written to it, so that its last line may lack its end.
+            key: its identity.
+            status: its stat result.
+            is_complete: whether nothing more will be written to it, so that its last line may lack a line end.
 
         Raises:
-            DAMAGED: it cannot be read.
+            DAMAGED: the file cannot be read.
         """
         self.path = path
         self.key = key
@@ -81,23 +81,23 @@ class FileText:
         self._stream, self._descriptor, self.is_compressed = _opened(path)
         self._is_complete = is_complete or self.is_compressed
         self._rest = b""
-        self._skipped = 0  # of a line that is too long, before `_rest`
+        self._skipped = 0  # bytes of an overlong line, before `_rest`
         self._ahead = b""
-        self._error: Exception | None = None  # of what comes behind `_ahead`
+        self._error: Exception | None = None  # of the data after `_ahead`
         self._head = self._tail = b""
 
     def is_file_of(self, status: os.stat_result) -> bool:
-        """Return whether the open file is the one that a status was taken of."""
+        """Return whether a stat result belongs to the open file."""
         return os.path.samestat(os.fstat(self._descriptor), status)
 
     # -- where to begin -------------------------------------------------------------------------------------------
 
     def find(self, place: Place, *, is_copy: bool = False) -> int | None:
-        """Return how far the text is read if it is the one of a place, None if it is another one.
+        """Return how far the text was already read if a place belongs to it; else None.
 
         Args:
-            place: of a text that was read.
-            is_copy: whether it may be shorter: it was copied before the last lines were written.
+            place: place in a text that was read.
+            is_copy: whether the text may be shorter, having been copied before the last lines were written.
         """
         head = self._at(0, min(HEAD_BYTES, place.offset))
         if _digest(head) != place.head:
@@ -114,15 +114,15 @@ class FileText:
         return length
 
     def begins_like(self, place: Place) -> bool:
-        """Return whether its first bytes are those of a text that was read up to a place."""
+        """Return whether the text starts with the same bytes as the one that a place belongs to."""
         return bool(place.offset) and _digest(self._at(0, min(HEAD_BYTES, place.offset))) == place.head
 
     def has_length(self, length: int) -> bool:
-        """Return whether the text has so many bytes."""
+        """Return whether the text is `length` bytes long."""
         return len(self._at(length - 1, 2)) == 1
 
     def beginning(self) -> bytes:
-        """Return its first bytes, `READ_BYTES` at most."""
+        """Return the first bytes, at most `READ_BYTES`."""
         return self._at(0, READ_BYTES)
 
     def _at(self, offset: int, count: int) -> bytes:
@@ -138,7 +138,7 @@ class FileText:
         return sum(map(len, iter(lambda: self._stream.read(READ_BYTES), b"")))
 
     def begin(self, offset: int) -> None:
-        """Read from an offset on, which `find` returned, or 0."""
+        """Start reading at an offset returned by `find`, or at 0."""
         if not offset:
             self._head = self._tail = b""
         self._rest, self._skipped = b"", 0
@@ -148,32 +148,32 @@ class FileText:
         self._ahead = self._stream.read(READ_BYTES)
 
     def place(self, *, is_at_end: bool) -> Place:
-        """Return how far it is read."""
+        """Return the current place."""
         return Place(self.offset, _digest(self._head), _digest(self._tail), stamp_of(self.status) if is_at_end else 0)
 
     # -- lines ----------------------------------------------------------------------------------------------------
 
     @property
     def is_at_end(self) -> bool:
-        """Whether there is nothing more now."""
+        """Whether there is currently nothing more to read."""
         return not self._ahead and self._error is None
 
     def lines(self) -> list[bytes]:
-        """Return the next lines; none if there is no whole line yet.
+        """Return the next lines; an empty list if there is no complete line yet.
 
         Raises:
-            DAMAGED: what comes next cannot be read.
+            DAMAGED: the rest of the file cannot be read.
         """
         if self._error is not None and not self._ahead:
             raise self._error
         if not self._ahead:
             return []
         data, self._ahead = self._ahead, b""
-        self.status = os.fstat(self._descriptor)  # before the read, so that what is written after it makes a difference
+        self.status = os.fstat(self._descriptor)  # before the read, so that later writes change it
         try:
             self._ahead = self._stream.read(READ_BYTES)
         except DAMAGED as error:
-            self._error = error  # after what came before it
+            self._error = error  # raised after the lines before it
         self.used_s = time.monotonic()
         text = self._rest + data if self._rest else data
         if self._is_complete and self.is_at_end:
@@ -208,7 +208,7 @@ class FileText:
     # -- a file that grows ----------------------------------------------------------------------------------------
 
     def has_more(self) -> bool:
-        """Look whether a plain file that was at its end has more by now; one that was cut begins anew."""
+        """Check whether a plain file at its end has grown; a truncated file is read again from its beginning."""
         descriptor = self._descriptor
         status = os.fstat(descriptor)
         end = self.offset + self._skipped + len(self._rest)
@@ -233,7 +233,7 @@ def _digest(text: bytes) -> str:
 
 
 def _opened(path: Path) -> tuple[IO[bytes], int, bool]:
-    """Return what reads the text of a file, the descriptor of the file, and whether it is compressed."""
+    """Return a stream of a file's text, the file descriptor, and whether the file is compressed."""
     stream = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open while it is read
     try:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -250,7 +250,7 @@ def _opened(path: Path) -> tuple[IO[bytes], int, bool]:
 
 
 class _Gzip(gzip.GzipFile):
-    """A gzip file that closes what it reads from."""
+    """A gzip file that also closes the underlying file."""
 
     def __init__(self, raw: Any) -> None:
         super().__init__(fileobj=raw, mode="rb")
@@ -262,7 +262,7 @@ class _Gzip(gzip.GzipFile):
 
 
 class _Zip:
-    """The texts of all files of an archive, one behind the other, each with the end of its last line."""
+    """The concatenated texts of all files of a zip archive, each ending with a line end."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -281,13 +281,13 @@ class _Zip:
                 yield b"\n"
 
     def seek(self, offset: int) -> None:
-        """Go to an offset, from the beginning."""
+        """Seek to an absolute offset."""
         self._blocks, self._left = self._all(), b""
         while offset and (part := self.read(min(offset, READ_BYTES))):
             offset -= len(part)
 
     def read(self, count: int) -> bytes:
-        """Return so many bytes at most, none at the end."""
+        """Return at most `count` bytes; empty at the end."""
         if not self._left:
             self._left = next(self._blocks, b"")
         part, self._left = self._left[:count], self._left[count:]

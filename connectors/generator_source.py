@@ -1,11 +1,11 @@
-"""The source ``generator``: made-up records of typed fields, at a rate.
+"""The ``generator`` source creates records with random typed fields at a given rate.
 
-A record is made of the seed and its number alone, so the same records come again after a start, or with the same seed.
-The time of a record is that of the first one plus what the rate makes of its number.
+A record depends only on the seed and its number, so the same seed always produces the same records. A record's time is
+that of the first record plus its number divided by the rate.
 
-The instances take turns: of three, the second one makes the numbers 1, 4, 7 and so on. The position is how many turns
-an instance has had. After a change of parallelism the turns restart after the highest number that was made, and the
-new instances share the numbers that slower instances had not made by then.
+The instances take turns: of three, the second one creates the numbers 1, 4, 7 and so on. The position is the number of
+turns that an instance has had. After a change of parallelism, the turns restart after the highest number created so
+far, and the new instances share the numbers that slower instances had not created by then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..errors import InvalidConfig
 _PAUSE_S = 0.02
 _BATCH_MAX = 1000
 _BEHIND_S = 5.0
-"""So far the generator falls behind its rate where records are not taken; it does not make up for more."""
+"""Maximum backlog that the generator catches up on when records are not accepted, in seconds."""
 _NAMES = ("Ada", "Bo", "Chen", "Dina", "Emil", "Fatima", "Göran", "Hye-jin", "Ines", "José", "Kofi", "Łucja")
 _FAMILIES = ("Abe", "Berg", "Costa", "Diaz", "Eze", "Fischer", "Gupta", "Håkansson", "Ivanova", "Jones", "Kim", "Lê")
 _WORDS = (
@@ -36,12 +36,12 @@ _CITIES = ("Accra", "Bergen", "Córdoba", "Dakar", "Essen", "Fukuoka", "Graz", "
 _COUNTRIES = ("AR", "AT", "BR", "DE", "GH", "JP", "NO", "PE", "SN", "TR", "UA", "VN")
 
 Maker: TypeAlias = Callable[[random.Random, int, datetime], Any]
-"""Makes a value of random numbers, the number of its record, and its time."""
+"""Creates a value from a random number generator, the record's number and its time."""
 
 
 @dataclass
 class GeneratorConfig:
-    """What records look like, and how many there are."""
+    """Settings of the ``generator`` source."""
 
     unsupported: ClassVar[Unsupported] = {
         "sleepBetweenMessages": Refusal("set rate, the records a second: 20 for 50 ms between them"),
@@ -65,12 +65,12 @@ class GeneratorConfig:
 
 
 class GeneratorSource(Source):
-    """Made-up records of typed fields at a rate, as JSON."""
+    """Creates JSON records with random typed fields at a given rate."""
 
     config = GeneratorConfig
 
     def check(self, config: GeneratorConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if not config.fields:
             raise InvalidConfig("fields must name at least one field")
         _object("", config.fields)
@@ -79,11 +79,11 @@ class GeneratorSource(Source):
         _time(config.start)
 
     def not_effectively_once(self, config: GeneratorConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return ""
 
     def open(self, config: GeneratorConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._make = _object("", config.fields)
         self._is_clock = not config.start and not context.is_exact
@@ -95,7 +95,7 @@ class GeneratorSource(Source):
         self._due_s = time.monotonic()
 
     def read(self) -> list[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         config = self._config
         left = self._left()
         if not left:
@@ -115,7 +115,7 @@ class GeneratorSource(Source):
         return list(map(self._record, numbers))
 
     def _left(self) -> range:
-        """Return numbers of records that are to be made next, none at the end."""
+        """Return the next record numbers; empty at the end."""
         while self._turns.rest:
             first, stop, step = self._turns.rest[0]
             if numbers := range(first, min(stop, self._config.count or stop), step):
@@ -134,12 +134,12 @@ class GeneratorSource(Source):
         return Record(text, of_key if of_key is None else str(of_key), event_time_ms=int(at.timestamp() * 1000))
 
     def snapshot(self) -> Position:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         made = self._turns
         return made.turns if made == _Turns(turns=made.turns) else made._asdict()
 
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
-        """See `Source.divide`."""
+        """Return one instance's position after the parallelism has changed."""
         count = len(positions)
         turns = list(map(_Turns.of, positions))
         following = [one.next_of(number, count) for number, one in enumerate(turns)]
@@ -150,12 +150,12 @@ class GeneratorSource(Source):
 
 
 class _Turns(NamedTuple):
-    """What an instance has made.
+    """Progress of an instance.
 
     Attributes:
-        base: the number with which the turns began.
-        turns: how many it has had since.
-        rest: numbers before the base that it is to make first: first, stop and step of each range.
+        base: the number at which the turns started.
+        turns: the number of turns since.
+        rest: numbers before the base to create first: first, stop and step of each range.
     """
 
     base: int = 0
@@ -164,7 +164,7 @@ class _Turns(NamedTuple):
 
     @classmethod
     def of(cls, position: Position) -> _Turns:
-        """Return what a position says: None, a number of turns, or all attributes."""
+        """Parse a position: None, a number of turns, or all attributes."""
         return cls(**position) if isinstance(position, dict) else cls(turns=int(position or 0))
 
     def next_of(self, instance_id: int, parallelism: int) -> int:
@@ -172,7 +172,7 @@ class _Turns(NamedTuple):
         return self.base + instance_id + self.turns * parallelism
 
     def behind(self, numbers: range) -> _Turns:
-        """Return what has been made with these numbers, the first of the rest or else of the next turns."""
+        """Return the progress after these numbers, which are the first of the rest or of the next turns."""
         if not self.rest:
             return self._replace(turns=self.turns + len(numbers))
         (_, stop, step), *others = self.rest
@@ -181,7 +181,7 @@ class _Turns(NamedTuple):
 
 
 def _time(text: str) -> datetime:
-    """Return the time that a text names, 1970 for an empty one."""
+    """Parse a time; empty means 1970."""
     try:
         at = datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
     except ValueError as error:
@@ -190,13 +190,13 @@ def _time(text: str) -> datetime:
 
 
 def _object(name: str, fields: Mapping[str, Any]) -> Maker:
-    """Return what makes objects of some fields; ``name`` is that of the object, with a dot behind it."""
+    """Return a `Maker` of objects with these fields; ``name`` is the object's name followed by a dot."""
     makers = [(key, _maker(name + key, kind)) for key, kind in fields.items()]
     return lambda rng, number, at: {key: make(rng, number, at) for key, make in makers}
 
 
 def _maker(name: str, kind: Any) -> Maker:
-    """Return what makes the values of a field."""
+    """Return a `Maker` of a field's values."""
     if isinstance(kind, dict) and kind:
         return _object(f"{name}.", kind)
     if isinstance(kind, list) and len(kind) == 1:

@@ -1,7 +1,7 @@
-"""Which records of a batch are confirmed, for sinks whose target takes them one by one.
+"""Confirmed records of a batch, for sinks whose target confirms records one by one.
 
-A batch of which some records are not confirmed is given again: because one was refused, or the target went away. Those
-that are known to be there need not be written a second time.
+A batch with unconfirmed records is written again, because a record was rejected or the target was unavailable. Records
+that are known to be written need not be sent a second time.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from ..api.connector import Record
 
 
 class Confirmed:
-    """What of the batch at hand the target has confirmed; it lives as long as the connector, across its openings."""
+    """Records of the current batch that the target has confirmed. Kept across reopening of the connector."""
 
     def __init__(self) -> None:
-        """Nothing is confirmed yet."""
+        """Start with no confirmed records."""
         self._places: set[tuple[str, str]] = set()
 
     def missing(self, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
-        """Yield the records of a batch that are not confirmed yet, each with its index in the batch."""
+        """Yield the unconfirmed records of a batch with their indexes."""
         for index, record in enumerate(records):
             if not self._places or (record.topic, record.message_id) not in self._places:
                 yield index, record
 
     def add(self, record: Record) -> None:
-        """The target has confirmed a record, and others of its batch are missing."""
+        """Mark a record as confirmed while others of its batch are not."""
         if record.message_id:
             self._places.add((record.topic, record.message_id))
 
     def clear(self) -> None:
-        """The whole batch is confirmed; it does not come again."""
+        """Forget the batch, which is confirmed completely."""
         self._places.clear()

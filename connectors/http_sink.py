@@ -1,12 +1,12 @@
-"""The sink ``http``: a request for each record.
+"""The ``http`` sink sends an HTTP request for each record.
 
-The body is the value. Headers say the rest: ``PulsarTopic``, ``PulsarMessageId``, and where the record has them
-``PulsarKey``, ``PulsarEventTime`` (milliseconds since 1970) and ``PulsarProperties-<name>``. What a header cannot hold,
-and ``%``, is percent-encoded there as UTF-8.
+The body is the record's value. Headers contain the rest: ``PulsarTopic``, ``PulsarMessageId`` and, if the record has
+them, ``PulsarKey``, ``PulsarEventTime`` (milliseconds since 1970) and ``PulsarProperties-<name>``. Characters that are
+not allowed in a header, and ``%``, are percent-encoded as UTF-8.
 
-Several requests are on their way at once; one with a key begins when the one before it with that key is answered.
-A success (2xx) means that the record is kept. Answers that concern the record alone give it to the dead-letter topic:
-400, 409, 411, 413, 414, 422, 431. After all others the request is made again.
+Several requests are in flight at once; a request for a record with a key starts after the previous one with that key
+was answered. A 2xx response means that the record was accepted. On 400, 409, 411, 413, 414, 422 and 431 the record goes
+to the dead-letter topic. All other responses are retried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ANSWER_CHARS_MAX = 200
 
 @dataclass
 class HttpSinkConfig:
-    """Where requests go, and what they look like."""
+    """Settings of the ``http`` sink."""
 
     url: str = option("Where records are sent to, http:// or https://.", default="http://localhost")
     headers: dict[str, str] = option("Headers of each request.", default={})
@@ -45,18 +45,18 @@ class HttpSinkConfig:
 
 
 class HttpSink(Sink):
-    """A request for each record; answers that are no success are tried again, or give the record away."""
+    """Sends an HTTP request for each record; on failure it retries or sends the record to the dead-letter topic."""
 
     config = HttpSinkConfig
 
     def __init__(self) -> None:
-        """Begin without an answer. Answers outlive a reconnection: what was answered is not sent again."""
+        """Start without responses. They are kept across reconnections, so that answered requests are not repeated."""
         self._answered: set[tuple[str, str]] = set()
         self._refused: dict[tuple[str, str], str] = {}
         self._clients: list[Any] = []
 
     def check(self, config: HttpSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         try:
             parts = urlsplit(config.url)
             is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -75,23 +75,23 @@ class HttpSink(Sink):
             raise InvalidConfig("token must be a text of printable ASCII")
 
     def not_effectively_once(self, config: HttpSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "the sink http makes a request again where it is not known whether the first one was taken"
 
     def batching(self, config: HttpSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=500, size=4 << 20)
 
     async def open(self, config: HttpSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
-        import httpx  # a third of a second of imports, which other connectors need not pay
+        """Open the connector."""
+        import httpx  # imported here, as it takes a third of a second that other connectors need not spend
 
         self._config = config
         self._context = context
         headers = {"content-type": "application/json"} | {name.lower(): text for name, text in config.headers.items()}
         if config.token:
             headers["authorization"] = f"Bearer {config.token}"
-        # A client for each request on its way: one for all of them spends most of its time on choosing a connection.
+        # One client per concurrent request: a shared client spends most of its time choosing a connection.
         tls = httpx.create_ssl_context(trust_env=False)
         self._clients = [
             httpx.AsyncClient(headers=headers, timeout=config.timeout, verify=tls, trust_env=False)
@@ -100,7 +100,7 @@ class HttpSink(Sink):
         self._errors: Any = (httpx.HTTPError, httpx.InvalidURL)
 
     async def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         self._raise_refused(records)
         trouble: list[Retry] = []
         chains = iter(_chains([record for record in records if _id_of(record) not in self._answered]))
@@ -124,13 +124,13 @@ class HttpSink(Sink):
         self._answered.clear()
 
     async def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         clients, self._clients = self._clients, []
         for client in clients:
             await client.aclose()
 
     def _raise_refused(self, records: Sequence[Record]) -> None:
-        """Give away the first record that was refused; the next call comes without it."""
+        """Raise RecordRefused for the first rejected record; the next call comes without it."""
         for index, record in enumerate(records):
             if (cause := self._refused.pop(_id_of(record), None)) is not None:
                 raise RecordRefused(cause, index, index if self._are_answered(records[:index]) else 0)
@@ -139,10 +139,10 @@ class HttpSink(Sink):
         return all(_id_of(record) in self._answered for record in records)
 
     async def _send(self, client: Any, record: Record) -> None:
-        """Make the request of a record, and note what became of it.
+        """Send a record's request and remember its outcome.
 
         Raises:
-            Retry: it is to be made again.
+            Retry: the request must be retried.
         """
         config, place = self._config, _id_of(record)
         if self._context.is_stopping():
@@ -173,7 +173,7 @@ def _id_of(record: Record) -> tuple[str, str]:
 
 
 def _chains(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Return the records of each key, in their order; each without a key by itself."""
+    """Group the records by key, in order; each record without a key forms its own group."""
     chains: dict[object, list[Record]] = {}
     for number, record in enumerate(records):
         chains.setdefault(number if record.key is None else record.key, []).append(record)
@@ -192,6 +192,6 @@ def _headers(record: Record) -> list[tuple[str, str]]:
 
 
 def _encoded(text: str) -> str:
-    """Return a text as a header can hold it; blanks at its ends would be lost there."""
+    """Percent-encode a text for a header, including leading and trailing spaces, which would be lost."""
     encoded = quote(text, safe=_TEXT_SIGNS)
     return encoded if encoded == encoded.strip() else encoded.replace(" ", "%20")

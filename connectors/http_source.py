@@ -1,9 +1,9 @@
-"""The source ``http``: receives webhooks.
+"""The ``http`` source receives webhooks.
 
-The body of each POST or PUT is a record. It is answered with 200 when the record is durable, or with 202 at once. What
-is too much is refused with 503 and Retry-After, before its body is read: a sender that heeds that loses nothing.
+The body of each POST or PUT request becomes a record. The response is 200 once the record is durable, or 202 at once.
+Requests in excess get 503 with Retry-After before their body is read: a client that retries loses nothing.
 
-A thread of its own serves requests on an event loop, and leaves records in a queue, which `read` takes.
+A separate thread serves requests on an event loop, and puts records into a queue for `read`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 RECORDS_AT_ONCE_MAX = 1000
 END_S = 10.0
-"""For the thread that serves, once it is told to end."""
+"""How long the server thread may take to stop, in seconds."""
 _IDLE_S = 0.5
 _BUSY_S = 0.05
-"""How long `read` waits while senders wait for their answers, which are given between two reads."""
+"""How long `read` waits while clients wait for responses, which are sent between two reads, in seconds."""
 
 
 @dataclass
 class HttpSourceConfig:
-    """Where requests come in, and what becomes of them."""
+    """Settings of the ``http`` source."""
 
     unsupported: ClassVar[Unsupported] = {
         "type": Refusal("it receives HTTP, not TCP and UDP; leave it out", ("http",)),
@@ -77,7 +77,7 @@ class HttpSourceConfig:
 
 
 class HttpSource(Source):
-    """Webhooks: the body of each request is a record, and is confirmed when it is durable."""
+    """Receives webhooks: each request body is a record, confirmed once it is durable."""
 
     config = HttpSourceConfig
 
@@ -85,7 +85,7 @@ class HttpSource(Source):
         self._receiver: _Receiver | None = None
 
     def check(self, config: HttpSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if config.path and not config.path.startswith("/"):
             raise InvalidConfig(f"path must begin with /, not {config.path[:60]!r}")
         if config.max_waiting_bytes < config.max_body_bytes:
@@ -94,11 +94,11 @@ class HttpSource(Source):
             raise InvalidConfig("token must be ASCII, as headers are")
 
     def not_effectively_once(self, config: HttpSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "a sender that gets no answer sends its request again, which is a second record"
 
     def open(self, config: HttpSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         port = config.port + context.instance_id
         if port > 65535:
             raise InvalidConfig(f"port {config.port} leaves none for instance {context.instance_id}; give a lower one")
@@ -107,19 +107,19 @@ class HttpSource(Source):
         context.logger.info("receives requests on %s:%d", config.host, port)
 
     def read(self) -> list[Record]:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         assert self._receiver is not None
         return self._receiver.take()
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if self._receiver is not None:
             self._receiver.stop()
             self._receiver = None
 
 
 class _Receiver:
-    """A thread that serves requests, and the queue of what they brought."""
+    """A thread that serves requests, and the queue of their records."""
 
     def __init__(self, config: HttpSourceConfig) -> None:
         self._config = config
@@ -130,7 +130,7 @@ class _Receiver:
         self._is_serving = threading.Event()
         self._error: Exception | None = None
         self._end: asyncio.Event
-        # The loop's:
+        # Used on the event loop only:
         self._waiting = 0
         self._waiting_bytes = 0
         self._answers: set[asyncio.Future[bool | str]] = set()
@@ -138,7 +138,7 @@ class _Receiver:
     # -- on the connector's thread --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to listen, or raise `Retry`."""
+        """Start listening, or raise `Retry`."""
         self._thread.start()
         self._is_serving.wait()
         if self._error is not None:
@@ -146,7 +146,7 @@ class _Receiver:
             raise Retry(str(self._error)) from self._error
 
     def take(self) -> list[Record]:
-        """Return what was received; waits a moment if that is nothing."""
+        """Return the received records; waits a moment if there are none."""
         if self._error is not None:
             raise Retry(f"{type(self._error).__name__}: {self._error}") from self._error
         with self._changed:
@@ -155,9 +155,9 @@ class _Receiver:
             return [self._queue.popleft() for _ in range(min(len(self._queue), RECORDS_AT_ONCE_MAX))]
 
     def stop(self) -> None:
-        """Answer those that wait, and end the thread."""
+        """Answer waiting clients, and stop the thread."""
         if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(END_S)
 
@@ -173,7 +173,10 @@ class _Receiver:
             self._is_serving.set()
 
     async def _serve(self) -> None:
-        from ..web.same_site import AllowedNames, allowed_names  # imports of a web server, which others need not pay
+        from ..web.same_site import (
+            AllowedNames,
+            allowed_names,
+        )  # imported here, as other connectors do not need a web server
         from ..web.serve import serve
 
         class AnyName(AllowedNames):
@@ -222,7 +225,7 @@ class _Receiver:
         return _response(200, "stored") if outcome else self._busy("it is not known to be stored")
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return why a request is not taken, before its body is read."""
+        """Return the response that rejects a request before its body is read, or None to accept it."""
         config = self._config
         if config.path and request.url.path != config.path:
             return _response(404, f"requests are taken at {config.path}")
@@ -240,7 +243,7 @@ class _Receiver:
         return self._busy("too much is on its way") if self._is_full(int(length)) else None
 
     async def _body(self, request: Request) -> bytes | None:
-        """Return a body, None for one that is too large. What of it is here counts as waiting meanwhile."""
+        """Return a request body, or None if it is too large. Bytes received so far count towards the queue limit."""
         parts, size = [], 0
         try:
             async for part in request.stream():
@@ -272,7 +275,7 @@ class _Receiver:
         return _response(503, text, {"Retry-After": str(self._config.retry_after)})
 
     def _enqueue(self, record: Record, size: int) -> asyncio.Future[bool | str]:
-        """Leave a record for `take`; the future says whether it is durable, or why it was refused."""
+        """Queue a record for `take`; the future's result is whether it is durable, or why it was rejected."""
         loop = self._loop
         answer: asyncio.Future[bool | str] = loop.create_future()
         self._answers.add(answer)
@@ -280,7 +283,7 @@ class _Receiver:
         self._waiting_bytes += size
 
         def settled(outcome: bool | str) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no client is waiting
                 loop.call_soon_threadsafe(_settle, answer, outcome)
 
         def leave(_: object) -> None:
@@ -291,7 +294,9 @@ class _Receiver:
         answer.add_done_callback(leave)
         record.acknowledge = lambda: settled(True)
         record.fail = lambda: settled(False)
-        if self._config.answer == "durable":  # else the sender has its answer, and the dead-letter topic the record
+        if (
+            self._config.answer == "durable"
+        ):  # else the client already has its response, and the record goes to the dead-letter topic
             record.refuse = settled
         with self._changed:
             self._queue.append(record)

@@ -40,7 +40,7 @@ class IcebergSink(TableSink):
     config = IcebergConfig
 
     def check(self, config: IcebergConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         super().check(config)
         if not all(config.table.split(".")) or "." not in config.table:
             raise InvalidConfig(f"table {config.table!r} must be a namespace and a name, such as sales.orders")
@@ -48,7 +48,7 @@ class IcebergSink(TableSink):
             raise InvalidConfig("catalogProperties must have texts only")
 
     def open(self, config: IcebergConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         catalogs: Any = need("iceberg", "pyiceberg.catalog")
         self._exceptions: Any = need("iceberg", "pyiceberg.exceptions")
         self._config = config
@@ -62,7 +62,7 @@ class IcebergSink(TableSink):
         self.begin(config, context)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if hasattr(self, "_catalog"):
             self._catalog.close()
 
@@ -70,7 +70,7 @@ class IcebergSink(TableSink):
     # of these is the fault of a record, so all of them are tried again.
 
     def find(self) -> bool:
-        """See `TableSink.find`."""
+        """Load the table, and return whether it exists."""
         try:
             self._table = self._catalog.load_table(self._config.table)
         except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError):
@@ -80,7 +80,7 @@ class IcebergSink(TableSink):
         return True
 
     def create(self, schema: pa.Schema) -> None:
-        """See `TableSink.create`."""
+        """Create the table if it is missing, and load it."""
         try:
             self._catalog.create_namespace_if_not_exists(self._config.table.rpartition(".")[0])
             self._table = self._catalog.create_table_if_not_exists(self._config.table, schema)
@@ -88,16 +88,16 @@ class IcebergSink(TableSink):
             raise Retry(f"{self._config.table} cannot be created: {_line(error)}") from error
 
     def columns(self) -> pa.Schema:
-        """See `TableSink.columns`."""
+        """Return the table's columns."""
         schema: pa.Schema = self._table.schema().as_arrow()
         return schema.remove_metadata()
 
     def stored(self, name: str) -> int:
-        """See `TableSink.stored`."""
+        """Return the last number committed under a name, or -1."""
         return int(self._table.properties.get(name, -1))
 
     def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:
-        """See `TableSink.commit`."""
+        """Append rows in one commit."""
         if last:
             # PyIceberg would repeat the commit on top of another's, which may be the same records' of an instance that
             # was taken for dead. What it reads of the table, and only that, says that it must not.

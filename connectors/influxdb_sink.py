@@ -72,7 +72,7 @@ class InfluxdbSink(Sink):
         self._outcomes = Outcomes()
 
     def check(self, config: InfluxdbConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if not config.influxdb_url.startswith(("http://", "https://")):
             raise InvalidConfig(f"influxdbUrl {config.influxdb_url!r} must begin with http:// or https://")
         if bool(config.database) == bool(config.bucket):
@@ -83,17 +83,17 @@ class InfluxdbSink(Sink):
             raise InvalidConfig("tags needs measurement: values that name their measurement name their tags too")
 
     def not_effectively_once(self, config: InfluxdbConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.timestamp_required:
             return ""
         return "a record without a time is written with that of the clock; set timestampRequired"
 
     def batching(self, config: InfluxdbConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(config.batch_size, 4 << 20, config.batch_time_ms / 1000)
 
     def open(self, config: InfluxdbConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         import httpx
 
         self._config = config
@@ -115,11 +115,11 @@ class InfluxdbSink(Sink):
         self._errors: Any = httpx.HTTPError
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         self._outcomes.write(records, self._write)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if hasattr(self, "_client"):
             self._client.close()
 

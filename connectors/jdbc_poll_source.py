@@ -94,7 +94,7 @@ class JdbcPollSource(Source):
     _infinite: Any = None
 
     def check(self, config: JdbcPollConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         sqlalchemy_url(config.jdbc_url)
         if bool(config.table_name) == bool(config.query):
             raise InvalidConfig("give one of tableName and query")
@@ -104,19 +104,19 @@ class JdbcPollSource(Source):
             raise InvalidConfig("timestampColumn alone needs delayMs, as several rows may be of one moment")
 
     def not_effectively_once(self, config: JdbcPollConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.append_only:
             return ""
         return "rows that are changed or committed late are others when read again; set appendOnly if there are none"
 
     def not_parallel(self, config: JdbcPollConfig) -> str:
-        """See `Source.not_parallel`."""
+        """Return why only one instance can run; empty if several can."""
         return "rows are read in one order"
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, config: JdbcPollConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         url = sqlalchemy_url(config.jdbc_url)
         self._engine = make_engine("jdbc-poll", url, config.user_name, config.password, writes=False)
         import sqlalchemy
@@ -143,7 +143,7 @@ class JdbcPollSource(Source):
         self._connection = self._connected()
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -152,7 +152,7 @@ class JdbcPollSource(Source):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self) -> list[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         if (wait_s := self._due_s - time.monotonic()) > 0:
             time.sleep(min(wait_s, _PAUSE_S))
             return None
@@ -174,7 +174,7 @@ class JdbcPollSource(Source):
         return [Record(self._text(row), self._key(row)) for row in rows]
 
     def snapshot(self) -> list[Any] | None:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         if self._last is None and self._infinite is None:
             return None
         known: Sequence[Any] = self._last or [None] * len(self._names)

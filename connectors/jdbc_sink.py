@@ -115,7 +115,7 @@ class JdbcSink(Sink):
     _connection: Connection | None = None
 
     def check(self, config: JdbcSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         kind = sqlalchemy_url(config.jdbc_url).partition(":")[0].partition("+")[0]
         if kind not in TABLES:
             raise InvalidConfig(f"jdbcUrl is of {kind}, and known are {', '.join(TABLES)}")
@@ -141,19 +141,19 @@ class JdbcSink(Sink):
             raise InvalidConfig("createTable must have a type for each column, as a text")
 
     def not_effectively_once(self, config: JdbcSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if not config.use_transactions:
             return "useTransactions is false, so rows and position cannot be written together; set it to true"
         return "" if config.positions_table else "positionsTable is empty; give a name"
 
     def batching(self, config: JdbcSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(config.batch_size, 4 << 20, config.timeout_ms / 1000)
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, config: JdbcSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         engine = make_engine("jdbc", sqlalchemy_url(config.jdbc_url), config.user_name, config.password)
         import sqlalchemy
 
@@ -183,7 +183,7 @@ class JdbcSink(Sink):
             raise away(engine, error) from error
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -192,7 +192,7 @@ class JdbcSink(Sink):
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         assert self._connection is not None
         refused, count = "", len(records)
         rows: list[Row] = []

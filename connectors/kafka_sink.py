@@ -76,7 +76,7 @@ class KafkaSink(Sink):
         self._producer: Any = None
 
     def check(self, config: KafkaSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         config.check_connection()
         if config.acks == "0":
             raise InvalidConfig("acks 0: nobody would confirm what is written; give all, or 1")
@@ -92,7 +92,7 @@ class KafkaSink(Sink):
         check_properties(_PROPERTIES, "Producer", self._properties(config))
 
     def not_effectively_once(self, config: KafkaSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "a record that comes again is a second record in Kafka"
 
     @staticmethod
@@ -101,11 +101,11 @@ class KafkaSink(Sink):
         return {name: value for name, value in found.items() if name not in _WINS}
 
     def batching(self, config: KafkaSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=5000, size=4 << 20)
 
     def open(self, config: KafkaSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         kafka = self._kafka = library()
         self._config = config
         self._context = context
@@ -135,7 +135,7 @@ class KafkaSink(Sink):
             raise InvalidConfig(cause_of(error)) from error
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         messages = [self._message(record, index) for index, record in enumerate(records)]
         done = self._confirmed
         left = [index for index, record in enumerate(records) if (record.topic, record.message_id) not in done]
@@ -222,7 +222,7 @@ class KafkaSink(Sink):
         return message
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if self._producer is not None:
             producer, self._producer = self._producer, None
             producer.purge()

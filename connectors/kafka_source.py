@@ -180,7 +180,7 @@ class KafkaSource(Source):
         self._consumer: Any = None
 
     def check(self, config: KafkaSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         config.check_connection()
         if not config.group_id:
             raise InvalidConfig("groupId is empty; give the name of a group")
@@ -198,7 +198,7 @@ class KafkaSource(Source):
         check_properties(_PROPERTIES, "Consumer", self._properties(config))
 
     def not_effectively_once(self, config: KafkaSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.partition >= 0:
             return ""
         return (
@@ -207,7 +207,7 @@ class KafkaSource(Source):
         )
 
     def not_parallel(self, config: KafkaSourceConfig) -> str:
-        """See `Source.not_parallel`."""
+        """Return why only one instance can run; empty if several can."""
         return "partition names one partition, which has one reader" if config.partition >= 0 else ""
 
     @staticmethod
@@ -216,7 +216,7 @@ class KafkaSource(Source):
         return {name: value for name, value in found.items() if name not in _WINS}
 
     def open(self, config: KafkaSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         kafka = self._kafka = library()
         self._config = config
         self._log = context.logger
@@ -345,7 +345,7 @@ class KafkaSource(Source):
     # -- records ----------------------------------------------------------------------------------------------------
 
     def read(self) -> Sequence[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         kafka = self._kafka
         try:
             # A call waits until it has all that it may return: the first is for one, the second for what is there.
@@ -438,7 +438,7 @@ class KafkaSource(Source):
         self._connection.forget()
 
     def snapshot(self) -> dict[str, Any]:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         assert self._stand is not None
         return self._stand.position()
 
@@ -481,7 +481,7 @@ class KafkaSource(Source):
             raise Retry(f"offsets were not committed: {cause_of(error)}") from error
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None and not self._connection.trouble:
             consumer.close()

@@ -51,7 +51,7 @@ class MongodbSink(Sink):
         self._outcomes = Outcomes()
 
     def check(self, config: MongodbConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if not config.mongo_uri.startswith(("mongodb://", "mongodb+srv://")):
             raise InvalidConfig("mongoUri must begin with mongodb:// or mongodb+srv://")
         for key, name, wrong in (
@@ -64,15 +64,15 @@ class MongodbSink(Sink):
             raise InvalidConfig("nullValueAction DELETE needs keyIgnore: false; the key says what is to be deleted")
 
     def not_effectively_once(self, config: MongodbConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return ""
 
     def batching(self, config: MongodbConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(config.batch_size, 16 << 20, config.batch_time_ms / 1000)
 
     def open(self, config: MongodbConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         library = need("mongodb", "pymongo")
         self._config = config
         self._library = library
@@ -95,11 +95,11 @@ class MongodbSink(Sink):
         self._collection = database.get_collection(config.collection, write_concern=durable)
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         self._outcomes.write(records, self._write)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if hasattr(self, "_client"):
             self._client.close()
 

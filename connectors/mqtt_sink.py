@@ -58,22 +58,22 @@ class MqttSink(Sink):
         self._confirmed = Confirmed()
 
     def check(self, config: MqttSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check(config)
         template = Template("topic", config.topic)
         if template.constant is not None and (fault := _fault_of_topic(template.constant)):
             raise InvalidConfig(f"topic {fault}")
 
     def not_effectively_once(self, config: MqttSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "what was published and not confirmed when an instance is killed is published again"
 
     def batching(self, config: MqttSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=config.batch_size, size=8 << 20)
 
     def open(self, config: MqttSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._topic = Template("topic", config.topic)
         name = config.client_id or f"magnetar-sink-{context.name}"
@@ -87,7 +87,7 @@ class MqttSink(Sink):
         self._packet_max = connection.packet_max
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         connection = self._connection
         assert connection is not None
         unsent = deque((index, record, *self._message(index, record)) for index, record in self._missing(records))
@@ -166,12 +166,12 @@ class MqttSink(Sink):
         return pairs
 
     def idle(self) -> None:
-        """See `Sink.idle`: keeps the connection alive."""
+        """Keep the connection alive while no records arrive."""
         if self._connection is not None:
             self._connection.turn(0.0)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -63,7 +63,7 @@ class MqttSource(Source):
         self._was_open = False
 
     def check(self, config: MqttSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check(config)
         if not config.topics:
             raise InvalidConfig("topics is empty; it names what to subscribe to")
@@ -77,11 +77,11 @@ class MqttSource(Source):
             )
 
     def not_effectively_once(self, config: MqttSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "messages that are not yet confirmed when an instance is killed are sent again"
 
     def open(self, config: MqttSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._generation += 1
         self._received, self._settled = [], []
@@ -103,7 +103,7 @@ class MqttSource(Source):
         self._received.append(message)
 
     def read(self) -> list[Record]:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         connection = self._connection
         assert connection is not None
         self._confirm()
@@ -141,7 +141,7 @@ class MqttSource(Source):
             self._connection.client.ack(mid, qos)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         connection, self._connection = self._connection, None
         if connection is None:
             return

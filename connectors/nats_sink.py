@@ -53,7 +53,7 @@ class NatsSink(Sink):
         self._progress = asyncio.Event()
 
     def check(self, config: NatsSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check(config)
         template = Template("subject", config.subject)
         if template.constant is not None and (fault := fault_of_subject(template.constant, wildcards=False)):
@@ -62,7 +62,7 @@ class NatsSink(Sink):
             raise InvalidConfig("stream: only mode jetstream has streams")
 
     def not_effectively_once(self, config: NatsSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.mode == "core":
             return "mode core publishes a message again that was sent before an instance was killed"
         return (
@@ -71,11 +71,11 @@ class NatsSink(Sink):
         )
 
     def batching(self, config: NatsSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=config.batch_size, size=8 << 20)
 
     async def open(self, config: NatsSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._subject = Template("subject", config.subject)
         connection = self._connection = NatsConnection(config)
@@ -85,7 +85,7 @@ class NatsSink(Sink):
         await connection.client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
 
     async def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         connection = self._connection
         assert connection is not None
         connection.raise_if_lost()
@@ -202,13 +202,13 @@ class NatsSink(Sink):
         return subject, payload, headers
 
     async def idle(self) -> None:
-        """See `Sink.idle`: answers the server's pings."""
+        """Answer the server's pings while no records arrive."""
         await asyncio.sleep(0)
         if self._connection is not None:
             self._connection.raise_if_lost()
 
     async def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -64,7 +64,7 @@ class NatsSource(Source):
         self._quiet = 0
 
     def check(self, config: NatsSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check(config)
         if fault := fault_of_subject(config.subject, wildcards=True):
             raise InvalidConfig(f"subject {fault}")
@@ -74,13 +74,13 @@ class NatsSource(Source):
             raise InvalidConfig("stream: only mode jetstream has streams")
 
     def not_effectively_once(self, config: NatsSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.mode == "core":
             return "mode core keeps nothing: what comes while the source is away is lost"
         return "messages that are not yet acknowledged when an instance is killed are sent again"
 
     async def open(self, config: NatsSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config, self._log = config, context.logger
         self._quiet = 0
         connection = self._connection = NatsConnection(config)
@@ -135,7 +135,7 @@ class NatsSource(Source):
             raise connection.away(error) from error
 
     async def read(self) -> list[Record]:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         connection = self._connection
         assert connection is not None
         connection.raise_if_lost()
@@ -201,7 +201,7 @@ class NatsSource(Source):
         self._acknowledged = settled
 
     async def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         connection, self._connection = self._connection, None
         if connection is None:
             return

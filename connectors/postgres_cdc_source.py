@@ -187,7 +187,7 @@ class PostgresCdcSource(Source):
     _reader: RowReader | None = None
 
     def check(self, config: PostgresCdcConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if config.slot and not re.fullmatch("[a-z0-9_]{1,63}", config.slot):
             raise InvalidConfig(f"slot.name {config.slot!r} must be of lower case letters, digits and _, at most 63")
         for key, patterns in (("table.include.list", config.tables), ("schema.include.list", config.schemas)):
@@ -198,19 +198,19 @@ class PostgresCdcSource(Source):
                     raise InvalidConfig(f"{key}: {pattern!r} is no regular expression: {error}") from None
 
     def not_effectively_once(self, config: PostgresCdcConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.snapshot_mode != "never":
             return "a snapshot that is interrupted begins anew with other rows; set snapshot.mode to never"
         return "messages outside of transactions have no position; set messages to false" if config.messages else ""
 
     def not_parallel(self, config: PostgresCdcConfig) -> str:
-        """See `Source.not_parallel`."""
+        """Return why only one instance can run; empty if several can."""
         return "a slot has one reader"
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, config: PostgresCdcConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config, self._log = config, context.logger
         kept = context.position
         progress = self._progress = _Progress((kept["lsn"], kept["index"]) if kept else None)
@@ -277,7 +277,7 @@ class PostgresCdcSource(Source):
             raise
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         for it in (self._stream, self._snapshot, self._reader, self._sql):
             if it is not None:
                 it.close()
@@ -286,7 +286,7 @@ class PostgresCdcSource(Source):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self) -> list[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         if self._snapshot is not None:
             return self._read_snapshot(self._snapshot)
         stream, progress = self._stream, self._progress
@@ -361,7 +361,7 @@ class PostgresCdcSource(Source):
         return records
 
     def snapshot(self) -> dict[str, Any] | None:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         position = self._progress.position if self._progress is not None else None
         if position is None:
             return None

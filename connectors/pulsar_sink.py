@@ -64,7 +64,7 @@ class PulsarSink(Sink):
         self._client: Client | None = None
 
     def check(self, config: PulsarSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if config.admin_url and not config.admin_url.startswith(("http://", "https://")):
             raise InvalidConfig(f"adminUrl: {config.admin_url!r} is not http://host:port")
         check_cluster(config, [config.topic], "topic", config.admin_url)
@@ -75,15 +75,15 @@ class PulsarSink(Sink):
             )
 
     def not_effectively_once(self, config: PulsarSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "" if config.admin_url else "deduplication of the other cluster is not known to be on; give adminUrl"
 
     def batching(self, config: PulsarSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=5000, size=4 << 20)
 
     def open(self, config: PulsarSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._context = context
         self._producers: dict[str, Producer] = {}
@@ -133,7 +133,7 @@ class PulsarSink(Sink):
         return producer
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         values = [_as_bytes(record.value, index) for index, record in enumerate(records)]
         left = [index for index, record in enumerate(records) if (record.topic, record.message_id) not in self._stored]
         failed = self._send({index: (records[index], values[index]) for index in left})
@@ -167,7 +167,7 @@ class PulsarSink(Sink):
         return answers.failed
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -68,12 +68,12 @@ class PulsarSource(Source):
         self._consumer: Consumer | None = None
 
     def check(self, config: PulsarSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check_cluster(config, config.topics, "topics")
         check_key("cryptoPrivateKey", config.crypto_private_key)
 
     def not_effectively_once(self, config: PulsarSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if len(config.topics) > 1:
             return "several topics are not read in the same order again; give one of them in topics"
         if config.subscription_type not in ("Exclusive", "Failover"):
@@ -81,7 +81,7 @@ class PulsarSource(Source):
         return ""
 
     def open(self, config: PulsarSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._away_since_s: float | None = None
         name = config.subscription_name or context.name
@@ -118,7 +118,7 @@ class PulsarSource(Source):
             raise InvalidConfig("EFFECTIVELY_ONCE has one reader for a topic: parallelism must be 1")
 
     def read(self) -> Sequence[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         consumer = self._consumer
         assert consumer is not None
         try:
@@ -162,11 +162,11 @@ class PulsarSource(Source):
             raise away(self._config, error) from error
 
     def snapshot(self) -> list[int] | None:
-        """See `Source.snapshot`."""
+        """Return the current position."""
         return list(self._behind) or None
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         client, self._client, self._consumer = self._client, None, None
         if client is not None:
             client.close()

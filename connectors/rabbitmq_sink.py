@@ -58,7 +58,7 @@ class RabbitSink(Sink):
         self._rejected = 0
 
     def check(self, config: RabbitSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check(config)
         template = Template(_ROUTING_KEY, config.routing_key)
         check_name("exchangeName", config.exchange_name)
@@ -71,15 +71,15 @@ class RabbitSink(Sink):
             raise InvalidConfig("routingKey: the default exchange needs one, the name of a queue")
 
     def not_effectively_once(self, config: RabbitSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "what was published and not confirmed when an instance is killed is published again"
 
     def batching(self, config: RabbitSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=config.batch_size, size=8 << 20)
 
     def open(self, config: RabbitSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._routing_key = Template(_ROUTING_KEY, config.routing_key)
         self._tag = 0
@@ -111,7 +111,7 @@ class RabbitSink(Sink):
                 )
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         connection = self._connection
         assert connection is not None
         messages = [
@@ -222,7 +222,7 @@ class RabbitSink(Sink):
         return key, payload, properties
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

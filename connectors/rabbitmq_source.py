@@ -52,7 +52,7 @@ class RabbitSource(Source):
         self._generation = 0  # delivery tags mean something within one channel only
 
     def check(self, config: RabbitSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check(config)
         if not config.queue_name:
             raise InvalidConfig("queueName is empty; it names the queue to read")
@@ -60,11 +60,11 @@ class RabbitSource(Source):
             check_name(key, text)
 
     def not_effectively_once(self, config: RabbitSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "messages that are not yet acknowledged when an instance is killed are delivered again"
 
     def open(self, config: RabbitSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         if config.exclusive and context.parallelism > 1:
             raise InvalidConfig("exclusive: only one instance may consume the queue then; set parallelism to 1")
         self._config = config
@@ -131,7 +131,7 @@ class RabbitSource(Source):
         )
 
     def read(self) -> list[Record]:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         connection = self._connection
         assert connection is not None
         self._acknowledge(connection)
@@ -187,7 +187,7 @@ class RabbitSource(Source):
             connection.call(partial(connection.channel.basic_ack, last, multiple=True))
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         connection, self._connection = self._connection, None
         if connection is None:
             return

@@ -63,7 +63,7 @@ class RedisSink(Sink):
         self._confirmed = Confirmed()
 
     def check(self, config: RedisSinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         nodes_of(config)
         Template("key", config.key)
         if config.expire_seconds and config.command != "SET":
@@ -72,23 +72,23 @@ class RedisSink(Sink):
             raise InvalidConfig(f"streamMaxLength: only XADD has it, and command is {config.command}")
 
     def not_effectively_once(self, config: RedisSinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         if config.command in _UPSERTS:
             return ""
         return f"{config.command} adds a record a second time when it is written again; {', '.join(_UPSERTS)} do not"
 
     def batching(self, config: RedisSinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(records=config.batch_size, size=8 << 20, time_s=config.batch_time_ms / 1000)
 
     def open(self, config: RedisSinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._key = Template("key", config.key)
         self._client = connect(config, "redis")
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         at_hand = list(self._confirmed.missing(records))
         commands = [self._command(index, record) for index, record in at_hand]
         config = self._config
@@ -138,7 +138,7 @@ class RedisSink(Sink):
         return (name, key, value)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if self._client is not None:
             self._client.close()
             self._client = None

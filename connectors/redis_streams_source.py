@@ -68,7 +68,7 @@ class RedisStreamsSource(Source):
         self._next_claim_s = 0.0
 
     def check(self, config: RedisStreamsConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         nodes_of(config)
         if not config.streams:
             raise InvalidConfig("streams is empty; it names the streams to read")
@@ -76,11 +76,11 @@ class RedisStreamsSource(Source):
             raise InvalidConfig(f"streams: a cluster's are read one by a source, and these are {len(config.streams)}")
 
     def not_effectively_once(self, config: RedisStreamsConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "entries that are not yet acknowledged when an instance is killed are read again"
 
     def open(self, config: RedisStreamsConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         self._config = config
         self._log = context.logger
         self._group = config.group or context.name
@@ -106,7 +106,7 @@ class RedisStreamsSource(Source):
                     raise
 
     def read(self) -> list[Record]:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         self._acknowledge()
         if self._unread:
             return self._left_pending()
@@ -230,7 +230,7 @@ class RedisStreamsSource(Source):
         self._on_the_way.difference_update(places)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if self._client is None:
             return
         try:

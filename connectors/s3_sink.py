@@ -58,22 +58,22 @@ class S3Sink(Sink):
         self._rows = RowReader()
 
     def check(self, config: S3SinkConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check_s3(config)
         check_csv(config)
         if config.format == "parquet" and config.compression != "none":
             raise InvalidConfig("compression is for json, lines and csv; Parquet compresses by itself")
 
     def not_effectively_once(self, config: S3SinkConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return ""
 
     def batching(self, config: S3SinkConfig) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(config.batch_size, config.max_batch_bytes, config.batch_time_ms / 1000)
 
     def open(self, config: S3SinkConfig, context: SinkContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         if config.format == "parquet":
             need("s3", "pyarrow.parquet")
         self._config = config
@@ -84,12 +84,12 @@ class S3Sink(Sink):
         self._client = make_client(config)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         if hasattr(self, "_client"):
             self._client.close()
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         is_parquet = self._config.format == "parquet"
         if is_parquet:
             self._rows.name_refused(records)

@@ -87,7 +87,7 @@ class S3Source(BatchSource):
         self._files = contextlib.ExitStack()
 
     def check(self, config: S3SourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         if config.path.startswith("file://"):
             if not config.path.startswith("file:///"):
                 raise InvalidConfig(f"path {config.path!r} must be file:/// and a directory from the root on")
@@ -98,7 +98,7 @@ class S3Source(BatchSource):
         check_csv(config)
 
     def open(self, config: S3SourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         if config.format == "parquet":
             need("s3", "pyarrow.parquet")
         self._config = config
@@ -112,7 +112,7 @@ class S3Source(BatchSource):
             self._client = make_client(config)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         self._leave()
         if self._client is not None:
             self._client.close()
@@ -120,7 +120,7 @@ class S3Source(BatchSource):
     # -- tasks ----------------------------------------------------------------------------------------------------
 
     def discover(self) -> list[bytes]:
-        """See `BatchSource.discover`."""
+        """Return the current tasks."""
         self._remember()
         until_s, known = self._remembered()
         found = [one for one in self._list() if one.name.endswith(self._config.suffix)]
@@ -174,14 +174,14 @@ class S3Source(BatchSource):
     # -- one task -------------------------------------------------------------------------------------------------
 
     def prepare(self, task: bytes) -> None:
-        """See `BatchSource.prepare`."""
+        """Begin a task."""
         self._remember()
         self._leave()
         name = json.loads(task)["name"]
         self._records = self._read(name)
 
     def read(self) -> Sequence[Record] | None:
-        """See `BatchSource.read`."""
+        """Return the next records of the task, or None at its end."""
         records: list[Record] = []
         size = 0
         assert self._records is not None

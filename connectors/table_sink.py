@@ -48,15 +48,15 @@ class TableSink(Sink, ABC):
         self._settings: TableConfig
 
     def check(self, config: Any) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         check_columns(config.schema)
 
     def not_effectively_once(self, config: Any) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return ""
 
     def batching(self, config: Any) -> Batching:
-        """See `Sink.batching`."""
+        """Return the batch limits."""
         return Batching(config.batch_size, config.batch_bytes, config.batch_time_ms / 1000)
 
     # -- what a format does ---------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class TableSink(Sink, ABC):
             raise Retry("the table is not there; create it, or set createTable")
 
     def write_batch(self, records: Sequence[Record]) -> None:
-        """See `Sink.write_batch`."""
+        """Write a batch of records durably."""
         import pyarrow as pa
 
         rows = self._rows

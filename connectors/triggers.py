@@ -24,11 +24,11 @@ class ImmediateTrigger(Trigger):
     is_first = True
 
     def open(self, config: Mapping[str, Any]) -> None:
-        """See `Trigger.open`."""
+        """Read the configuration."""
         read_config(_NoConfig, config)
 
     def next_after(self, moment_s: float) -> float | None:
-        """See `Trigger.next_after`."""
+        """Return the next discovery time after `moment_s`, or None if there is none."""
         return None
 
 
@@ -44,12 +44,12 @@ class CronTrigger(Trigger):
     """Discovers at the times of a cron expression; what passes while nothing runs is left out."""
 
     def open(self, config: Mapping[str, Any]) -> None:
-        """See `Trigger.open`."""
+        """Read the configuration."""
         given = read_config(CronTriggerConfig, config)
         self._schedule = Schedule(given.cron, given.time_zone, field="__CRON__")
 
     def next_after(self, moment_s: float) -> float | None:
-        """See `Trigger.next_after`."""
+        """Return the next discovery time after `moment_s`, or None if there is none."""
         due = self._schedule.next_after(datetime.fromtimestamp(moment_s, UTC))
         return None if due is None else due.timestamp()
 

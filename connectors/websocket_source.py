@@ -60,7 +60,7 @@ class WebsocketSource(Source):
         self._open = contextlib.ExitStack()
 
     def check(self, config: WebsocketSourceConfig) -> None:
-        """See `Connector.check`."""
+        """Validate the configuration."""
         try:
             parts = urlsplit(config.url)
             is_whole = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
@@ -79,15 +79,15 @@ class WebsocketSource(Source):
                 raise InvalidConfig("headers: Authorization and token are the same; give one of them")
 
     def not_effectively_once(self, config: WebsocketSourceConfig) -> str:
-        """See `Connector.not_effectively_once`."""
+        """Return why a configuration cannot be effectively once; empty if it can."""
         return "a WebSocket has no positions: nothing that was sent can be had again"
 
     def not_parallel(self, config: WebsocketSourceConfig) -> str:
-        """See `Source.not_parallel`."""
+        """Return why only one instance can run; empty if several can."""
         return "each instance would receive every message"
 
     def open(self, config: WebsocketSourceConfig, context: SourceContext) -> None:
-        """See `Connector.open`."""
+        """Open the connector."""
         library = need("websocket", "websockets.exceptions")
         client = need("websocket", "websockets.sync.client")
         self._config = config
@@ -116,7 +116,7 @@ class WebsocketSource(Source):
             raise Retry(f"{config.url}: {_cause(error)}") from error
 
     def read(self) -> Sequence[Record] | None:
-        """See `Source.read`."""
+        """Return the next records, or None if there are none yet."""
         connection = self._connection
         assert connection is not None
         records: list[Record] = []
@@ -137,7 +137,7 @@ class WebsocketSource(Source):
         return records or None
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the connector."""
         self._connection = None
         self._open.close()
 
