@@ -1,8 +1,8 @@
-"""The sink ``iceberg``: rows of an Apache Iceberg table.
+"""The ``iceberg`` sink appends rows to an Apache Iceberg table.
 
-A batch is one commit, so batches are large: many records or some seconds of them. With EFFECTIVELY_ONCE the commit also
-sets a property of the table for each topic, the number of its last record, so that what is committed already is known
-when it comes again. Properties of the table outlive its snapshots, which expire.
+Each batch is one commit, so batches are large: many records, or several seconds of them. With EFFECTIVELY_ONCE the
+commit also sets a table property for each topic, the number of its last record, so that redelivered records that were
+already committed are skipped. Unlike snapshots, table properties do not expire.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class IcebergConfig(TableConfig):
-    """Which table rows go to, and what becomes of its schema."""
+    """Settings of the ``iceberg`` sink."""
 
     table: str = option("The table with its namespace, such as sales.orders.", aliases=("tableName",))
     catalog_name: str = option("Name of the catalog.", default="default")
@@ -35,7 +35,7 @@ class IcebergConfig(TableConfig):
 
 
 class IcebergSink(TableSink):
-    """Rows of an Iceberg table, of values that are JSON objects; each batch is a commit."""
+    """Appends JSON objects as rows to an Iceberg table; each batch is a commit."""
 
     config = IcebergConfig
 
@@ -55,7 +55,7 @@ class IcebergSink(TableSink):
         self._table: Any = None
         try:
             self._catalog = catalogs.load_catalog(config.catalog_name, **config.catalog_properties)
-        except (ValueError, TypeError) as error:  # a type that does not exist, or a setting that is missing
+        except (ValueError, TypeError) as error:  # unknown type or missing setting
             raise InvalidConfig(f"catalogProperties: {_line(error)}") from error
         except Exception as error:
             raise Retry(f"the catalog {config.catalog_name}: {_line(error)}") from error
@@ -66,8 +66,8 @@ class IcebergSink(TableSink):
         if hasattr(self, "_catalog"):
             self._catalog.close()
 
-    # Catalogs and storages raise what their own libraries have: errors of requests, SQLAlchemy, botocore, Arrow. None
-    # of these is the fault of a record, so all of them are tried again.
+    # Catalogs and storages raise errors of their own libraries: requests, SQLAlchemy, botocore, Arrow. None of these
+    # is caused by a record, so all of them are retried.
 
     def find(self) -> bool:
         """Load the table, and return whether it exists."""
@@ -99,8 +99,8 @@ class IcebergSink(TableSink):
     def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:
         """Append rows in one commit."""
         if last:
-            # PyIceberg would repeat the commit on top of another's, which may be the same records' of an instance that
-            # was taken for dead. What it reads of the table, and only that, says that it must not.
+            # PyIceberg would retry the commit on top of a concurrent one, which may contain the same records, written
+            # by an instance that was presumed dead. Only this table property, which it reads, disables that.
             self._table.metadata.properties["commit.retry.num-retries"] = "0"
         try:
             with self._table.transaction() as transaction:

@@ -1,10 +1,10 @@
-"""The sink ``influxdb``: points, by the line protocol of InfluxDB 1 and 2.
+"""The ``influxdb`` sink writes points with the line protocol of InfluxDB 1 and 2.
 
-A point with the measurement, tags and time of another replaces it. So a record that comes again changes nothing if its
-time is its own; and two records of one time and the same tags are one point, which is why the time of an event, which
-is in milliseconds, is made unique by nanoseconds of the record's place in its topic.
+A point replaces another with the same measurement, tags and time. So a redelivered record changes nothing if its time
+is unique. But two records with the same time and tags would become one point; therefore event times, which are in
+milliseconds, are made unique by nanoseconds derived from the record's position in its topic.
 
-It was run against InfluxDB 1.6; its requests to InfluxDB 2 are not verified by a server.
+The sink was tested with InfluxDB 1.6; its requests to InfluxDB 2 have not been tested with a server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 @dataclass
 class InfluxdbConfig:
-    """Where points go, and what they are made of."""
+    """Settings of the ``influxdb`` sink."""
 
     unsupported: ClassVar[Unsupported] = {
         "logLevel": Refusal("requests are not logged; an error has what InfluxDB answered; leave it out", ("NONE",)),
@@ -64,7 +64,7 @@ class InfluxdbConfig:
 
 
 class InfluxdbSink(Sink):
-    """Points in InfluxDB, of values {measurement, tags, fields, timestamp} or of any flat JSON objects."""
+    """Writes points to InfluxDB from values {measurement, tags, fields, timestamp} or any flat JSON objects."""
 
     config = InfluxdbConfig
 
@@ -138,7 +138,7 @@ class InfluxdbSink(Sink):
         return outcomes
 
     def _send(self, lines: Sequence[tuple[int, bytes]]) -> Outcome:
-        """Write lines; a point that is sent again replaces itself, so they may be sent in other portions too."""
+        """Write lines. As a point sent again replaces itself, a retry may split them differently."""
         body = b"\n".join(line for _, line in lines)
         content = gzip.compress(body, 1) if self._config.gzip_enable else body
         try:
@@ -163,7 +163,7 @@ def _cause(answer: str) -> str:
 
 
 def line_of(record: Record, config: InfluxdbConfig) -> bytes:
-    """Return a record as a line of the line protocol, with its time in nanoseconds."""
+    """Convert a record to line protocol, with its time in nanoseconds."""
     value = document_of(record)
     when = _time_ns(value, record, config)
     if isinstance(value.get("measurement"), str) and isinstance(value.get("fields"), dict):

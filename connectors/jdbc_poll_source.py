@@ -1,17 +1,16 @@
-"""The source ``jdbc-poll``: new rows of a table or a query of any database of SQLAlchemy, found by columns that grow.
+"""The ``jdbc-poll`` source reads new rows of a table or query, in any SQLAlchemy database, by increasing columns.
 
-The position is the last row's values of these columns; what lies behind it is read, in their order. Each row is a JSON
-object with its columns as fields: times are ISO texts, decimals texts, bytes base64. What Python has no object for,
-such as PostgreSQL's ``infinity`` and years before 1, is the text that the database shows.
+The position is the values of these columns in the last row; rows after it are read in their order. Each row becomes a
+JSON object with its columns as fields: times are ISO 8601 strings, decimals strings, bytes base64. Values without a
+Python type, such as PostgreSQL's ``infinity`` and years before 1, are the text that the database displays.
 
 A row that the driver cannot read goes to the dead-letter topic with the values of these columns. It is found by reading
-fewer rows at once, down to a single one. Rows whose `timestampColumn` is ``infinity`` follow `incrementingColumn`;
-without that they go to the dead-letter topic each time the source is opened.
+fewer and fewer rows at once. Rows whose `timestampColumn` is ``infinity`` are read in the order of
+`incrementingColumn`; without it, they go to the dead-letter topic each time the source is opened.
 
-What cannot be seen like this: rows that are deleted, and rows that are changed where there is no `timestampColumn`. A
-transaction that commits late brings rows with smaller values than what was read already; they would be missed.
-`delayMs` holds rows back for as long as transactions take: only what lies before the largest value of that time ago is
-read.
+Polling does not detect deleted rows, nor changed rows without a `timestampColumn`. A transaction that commits late may
+add rows with smaller values than those already read; they would be missed. `delayMs` delays rows by the duration of
+transactions: only rows up to the largest value of that long ago are read.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _PAUSE_S = 0.2
-"""How long a `read` that has nothing to do waits at most."""
+"""Maximum time that an idle `read` waits, in seconds."""
 _INFINITY = "infinity"
-"""As PostgreSQL shows the time that is later than all others."""
+"""PostgreSQL's text for the time later than all others."""
 
 
 @dataclass
 class JdbcPollConfig:
-    """Which rows are read, and how new ones are known."""
+    """Settings of the ``jdbc-poll`` source."""
 
     jdbc_url: str = option(
         "Where the database is: jdbc:postgresql://…, jdbc:mariadb://…, jdbc:mysql://…, jdbc:sqlite:/path/file.db, or a"
@@ -86,7 +85,7 @@ class JdbcPollConfig:
 
 
 class JdbcPollSource(Source):
-    """New rows of a table or a query of any SQL database, by columns that grow."""
+    """Reads new rows of a table or query in any SQL database, by increasing columns."""
 
     config = JdbcPollConfig
     _connection: Connection | None = None
@@ -182,7 +181,7 @@ class JdbcPollSource(Source):
         return [*(None if value is None else _to_json(value) for value in known), *more]
 
     def _go_behind(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Move the position behind rows. Those whose time is infinite have a position of their own."""
+        """Advance the position past rows. Rows with an infinite time have a separate position."""
         if _is_infinite(rows[-1][self._names[0]]):
             self._has_infinite = True
             self._infinite = rows[-1][self._names[-1]]
@@ -193,7 +192,7 @@ class JdbcPollSource(Source):
     # -- what cannot be read ------------------------------------------------------------------------------------------
 
     def _narrow(self, error: _Unreadable) -> list[Record] | None:
-        """Read fewer rows next; return a dead letter of the next row if it alone cannot be read."""
+        """Read fewer rows next time; return a dead letter if the next row alone cannot be read."""
         if not self._is_tolerant:
             self._is_tolerant = True
         elif self._at_once > 1:
@@ -203,7 +202,7 @@ class JdbcPollSource(Source):
         return None
 
     def _skipped(self, error: _Unreadable) -> DeadLetter:
-        """Go behind the next row without reading more of it than its place."""
+        """Advance past the next row, reading only the columns of its position."""
         try:
             rows = self._in_transaction(lambda: self._all(self._query(self._columns).limit(1)))
         except _Unreadable as cause:
@@ -216,7 +215,7 @@ class JdbcPollSource(Source):
         return DeadLetter(json_text(rows[0]), reason=f"{what} cannot be read: {error}")
 
     def _infinite_letters(self) -> list[Record]:
-        """Return dead letters of the rows that have no place in the order of times."""
+        """Return dead letters for the rows with an infinite time, which cannot be ordered."""
         self._named_infinite = True
         self._due_s = 0.0
         reason = f"{self._names[0]} is infinity, so that new rows cannot be told from others: set incrementingColumn"
@@ -231,7 +230,7 @@ class JdbcPollSource(Source):
     # -- queries ------------------------------------------------------------------------------------------------------
 
     def _connected(self) -> Connection:
-        """Return a connection that reads values exactly, and all of them if others could not be read."""
+        """Return a connection that reads values exactly; after an unreadable one, also values without a Python type."""
         connection = connect(self._engine)
         driver: Any = connection.connection.driver_connection
         if self._engine.dialect.name == "postgresql":
@@ -250,11 +249,11 @@ class JdbcPollSource(Source):
         return connection
 
     def _in_transaction(self, read: Callable[[], list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-        """Return what is read in a transaction of its own.
+        """Read rows in a separate transaction.
 
         Raises:
             _Unreadable: a value cannot be read.
-            Retry: the database is away, or refuses the query.
+            Retry: the database is unavailable or rejects the query.
         """
         if self._connection is None:
             self._connection = self._connected()
@@ -263,7 +262,7 @@ class JdbcPollSource(Source):
                 return read()
         except Exception as error:
             if is_unreadable(self._engine.dialect.name, error):
-                connection, self._connection = self._connection, None  # rows may be left on it
+                connection, self._connection = self._connection, None  # unread rows may remain on it
                 connection.close()
                 raise _Unreadable(text_of(error)) from error
             if isinstance(error, self._sql.exc.StatementError):
@@ -271,7 +270,7 @@ class JdbcPollSource(Source):
             raise
 
     def _query(self, columns: Sequence[Any], bound: Any = None) -> Any:
-        """Return a query of what is behind the position, up to a bound."""
+        """Return a query for rows after the position, up to a bound."""
         moment = self._columns[0]
         infinity = self._value(SqlText(_INFINITY))
         wanted = [moment.is_not(None)]
@@ -290,7 +289,7 @@ class JdbcPollSource(Source):
         return self._sql.select(*columns).select_from(self._rows).where(condition).order_by(*self._columns)
 
     def _found(self, limit: int) -> list[Mapping[str, Any]]:
-        """Return the next rows behind the position."""
+        """Return the next rows after the position."""
         bound = None
         if self._config.delay_ms:
             bound = self._bound()
@@ -300,7 +299,7 @@ class JdbcPollSource(Source):
         rows = self._all(query.limit(limit))
         if self._config.incrementing_column or len(rows) < limit:
             return rows
-        # Rows of the last moment may be cut off: they come together, with the next query.
+        # The limit may have cut off rows with the last timestamp: all of these are left to the next query.
         moment = rows[-1][self._names[0]]
         whole = [row for row in rows if row[self._names[0]] != moment]
         return whole or self._all(query.where(self._columns[0] == self._value(moment)))
@@ -322,13 +321,13 @@ class JdbcPollSource(Source):
         return self._sql.or_(moment > at, self._sql.and_(moment == at, number > last_number))
 
     def _value(self, value: Any) -> Any:
-        """Return a value of a position as queries have it; one without a type of Python gets the column's."""
+        """Convert a position's value for a query; a value without a Python type is cast to the column's type."""
         if not isinstance(value, SqlText):
             return value
         return self._sql.literal_column("'" + value.replace("'", "''") + "'")
 
     def _bound(self) -> Any:
-        """Return the largest value that there was `delayMs` ago; None if that is not known yet."""
+        """Return the largest value of `delayMs` ago, or None if not known yet."""
         largest = self._sql.select(self._sql.func.max(self._columns[0])).select_from(self._rows)
         assert self._connection is not None
         now_s = time.monotonic()
@@ -364,7 +363,7 @@ class JdbcPollSource(Source):
 
 
 class _Unreadable(Exception):
-    """A value of a row is none that the driver could read."""
+    """The driver cannot read a value of a row."""
 
 
 def _is_infinite(moment: Any) -> bool:
@@ -372,14 +371,14 @@ def _is_infinite(moment: Any) -> bool:
 
 
 def _raw(value: Any) -> str:
-    """Return JSON of a column of JSON, or of lists of it."""
+    """Return the JSON text of a JSON column, or of an array of JSON."""
     if isinstance(value, RawJson):
         return value
     return "[" + ",".join(map(_raw, value)) + "]" if isinstance(value, list) else json_text(value)
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value of a position as JSON can hold it, and `_from_json` knows it again."""
+    """Convert a position's value to JSON; `_from_json` reverses it."""
     if isinstance(value, datetime):
         return {"datetime": value.isoformat()}
     if isinstance(value, date):

@@ -1,15 +1,15 @@
-"""The sink ``jdbc``: rows of a table of PostgreSQL, MariaDB, MySQL or SQLite.
+"""The ``jdbc`` sink writes rows to a table in PostgreSQL, MariaDB, MySQL or SQLite.
 
-A value is a JSON object whose fields are columns; a column that it does not have keeps its default, or its value. A
-batch is one transaction. When the database refuses a batch, the row at fault is found by writing parts of it under
-savepoints; what was before it is committed, and it goes to the dead-letter topic alone.
+Values are JSON objects whose fields are columns; missing columns keep their default or their current value. A batch is
+one transaction. If the database rejects a batch, the invalid row is found by writing parts of the batch under
+savepoints; the rows before it are committed, and only the invalid one goes to the dead-letter topic.
 
-Changes of ``postgres-cdc`` do not have values that are stored out of line and did not change. Such a change updates the
-row that is there, which keeps them. A change of the key moves the row, and if the new row is refused, it stays under
-its old key.
+Changes from ``postgres-cdc`` do not contain unchanged values that PostgreSQL stores out of line. Such a change updates
+the existing row, which keeps these values. A change of the key moves the row; if the new row is rejected, the row stays
+under its old key.
 
-With EFFECTIVELY_ONCE the number of the last record that was written is kept in the same transaction, in a table of its
-own (`positionsTable`), so that what comes again is left out, whatever `insertMode` is.
+With EFFECTIVELY_ONCE the number of the last written record is stored in the same transaction, in a separate table
+(`positionsTable`), so that redelivered records are skipped with every `insertMode`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _SHAPES_MAX = 1000
 _NOTHING: tuple[int, set[int]] = (-1, set())
 _CAUTIOUS_ROWS = 8
-"""Rows written at once behind a row that was refused, twice as many after each success: bad ones come in crowds."""
+"""Rows written at once after a rejected row, doubled with each success: invalid rows often come in groups."""
 
 
 @dataclass
 class JdbcSinkConfig:
-    """Which table, and what a record does to it."""
+    """Settings of the ``jdbc`` sink."""
 
     unsupported: ClassVar[Unsupported] = {
         "maxQueueSize": Refusal("records that wait stay in the topic, and batchSize is how many are taken; set that"),
@@ -97,10 +97,10 @@ class JdbcSinkConfig:
 
 
 class _Shape(NamedTuple):
-    """What the fields of a value mean.
+    """The columns of a value.
 
     Attributes:
-        columns: that they are.
+        columns: columns of its fields.
         cause: why they cannot be written; empty if they can.
     """
 
@@ -109,7 +109,7 @@ class _Shape(NamedTuple):
 
 
 class JdbcSink(Sink):
-    """Rows of a table of PostgreSQL, MariaDB, MySQL or SQLite; inserts, upserts, updates and deletes."""
+    """Inserts, upserts, updates and deletes rows in PostgreSQL, MariaDB, MySQL or SQLite."""
 
     config = JdbcSinkConfig
     _connection: Connection | None = None
@@ -226,13 +226,13 @@ class JdbcSink(Sink):
             raise RecordRefused(refused, count, count)
 
     def _written_before(self, records: Sequence[Record]) -> dict[str, tuple[int, set[int]]]:
-        """Return by topic the number of the last record that is written, and the numbers of those refused."""
+        """Return, by topic, the number of the last written record and the numbers of rejected ones."""
         if self._positions is None:
             return {}
         return {topic: self._positions.written(topic) for topic in sorted({record.topic for record in records})}
 
     def _write(self, rows: Sequence[Row]) -> tuple[int, str]:
-        """Write rows up to the first that is refused; return how many, and why that one is."""
+        """Write rows up to the first rejected one; return their number, and why that one was rejected."""
         done = failed_end = 0
         size = self._at_once
         while done < len(rows):
@@ -251,7 +251,7 @@ class JdbcSink(Sink):
         return done, ""
 
     def _try(self, rows: Sequence[Row]) -> str:
-        """Write rows, all or none; return why they are refused, empty if they are written."""
+        """Write all rows or none; return why they were rejected, empty if they were written."""
         assert self._connection is not None
         try:
             if not self._config.use_transactions:
@@ -265,12 +265,12 @@ class JdbcSink(Sink):
             if not is_fault_of_row(self._engine.dialect.name, error):
                 raise
             return text_of(error)
-        except (ValueError, OverflowError) as error:  # a value that the driver cannot send
+        except (ValueError, OverflowError) as error:  # a value that the driver does not support
             return text_of(error)
         return ""
 
     def _write_in_layers(self, rows: Sequence[Row]) -> None:
-        """Write rows, by verb and columns together; one whose key occurs again waits until the first is written."""
+        """Write rows grouped by verb and columns; a row with a repeated key waits until the first is written."""
         is_alike = len({(row.verb, row.columns) for row in rows}) == 1
         if is_alike and (not rows[0].key or len({row.key for row in rows}) == len(rows)):
             self._table.write(rows)
@@ -278,7 +278,7 @@ class JdbcSink(Sink):
         groups: dict[tuple[Verb, tuple[str, ...]], list[Row]] = {}
         keys: set[tuple[str, ...]] = set()
         for row in rows:
-            if row.other is not None:  # it is about two keys
+            if row.other is not None:  # the row has two keys
                 self._write_groups(groups)
                 groups, keys = {}, set()
                 self._table.write([row])
@@ -298,7 +298,7 @@ class JdbcSink(Sink):
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def _row(self, record: Record) -> Row:
-        """Return what a record does. Raises Unfit."""
+        """Convert a record to a row operation. Raises Unfit."""
         value: Any = record.value
         if value is None or value in (b"", ""):
             return self._leaving(record, self._deletion(record))
@@ -318,9 +318,11 @@ class JdbcSink(Sink):
         return self._written(self._config.insert_mode, value, text)
 
     def _decoded(self, text: str) -> Any:
-        """Return what a JSON text says. Raises ValueError, RecursionError."""
+        """Parse JSON. Raises ValueError, RecursionError."""
         try:
-            value, end = self._decoder.raw_decode(text)  # does not look for spaces around it, which takes as long again
+            value, end = self._decoder.raw_decode(
+                text
+            )  # skips the search for surrounding spaces, which would double the time
         except ValueError:
             end = -1
         return value if end == len(text) else self._decoder.decode(text)
@@ -396,12 +398,12 @@ class JdbcSink(Sink):
         return written if old is None else written._replace(verb="MOVE", other=old)
 
     def _leaving(self, record: Record, deletion: Row) -> Row:
-        """Return a deletion, or where its row goes on under another key, one that waits for that."""
+        """Return a deletion or, if the row gets a new key, one that waits for the new row."""
         new = self._row_of_key(record, NEW_KEY)
         return deletion if new is None else deletion._replace(verb="LEAVE", other=new)
 
     def _row_of_key(self, record: Record, name: str) -> Row | None:
-        """Return the row whose key a property has, None if there is no such property."""
+        """Return the row whose key is in a property, or None if the property is missing."""
         text = record.properties.get(name)
         if text is None:
             return None

@@ -1,7 +1,7 @@
-"""Rows of other systems as JSON objects, with texts for the values that JSON has no type for.
+"""Rows of other systems as JSON objects, with strings for values that JSON has no type for.
 
-Times are ISO 8601, bytes base64, decimal numbers texts with all their digits, and numbers that are not finite the texts
-``NaN``, ``Infinity`` and ``-Infinity``.
+Times are ISO 8601, bytes base64, decimals strings with all digits, and non-finite numbers the strings ``NaN``,
+``Infinity`` and ``-Infinity``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def json_text(value: Any) -> str:
     """Return a value as JSON text."""
     try:
         return _encode(value)
-    except ValueError:  # a number that is not finite
+    except ValueError:  # non-finite number
         return _encode(_finite(value))
 
 
@@ -33,7 +33,7 @@ def encoded(row: Mapping[str, Any]) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON has no type for as one that it has."""
+    """Convert a value that JSON has no type for."""
     if isinstance(value, datetime | date | time_of_day):
         return value.isoformat()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -45,7 +45,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=pl
 
 
 def _finite(value: Any) -> Any:
-    """Return a value with texts in the place of numbers that are not finite."""
+    """Replace non-finite numbers in a value by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -54,9 +54,9 @@ def _finite(value: Any) -> Any:
 
 
 def unique_names(cells: Sequence[str]) -> list[str]:
-    """Return names of columns, each once: a repeated name gets a number, and an empty one its place."""
+    """Return unique column names: a repeated name gets a number, an empty one its position."""
     names: dict[str, None] = {}
-    numbers: dict[str, int] = {}  # the last one that a name has got
+    numbers: dict[str, int] = {}  # last number given to each name
     for place, cell in enumerate(cells, 1):
         text = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or f"column{place}"
         name, number = text, numbers.get(text, 1)

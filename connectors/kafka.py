@@ -1,4 +1,4 @@
-"""What the source and the sink ``kafka`` have in common: the settings of a connection, and a look at the topic."""
+"""Shared parts of the ``kafka`` source and sink: connection settings and topic metadata."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 BASE64_NAMES = "__kafka_base64"
-"""Property with the names of those that are base64 because their bytes are no UTF-8, with commas between them."""
+"""Property that lists the properties encoded as base64 because they are not valid UTF-8, separated by commas."""
 BASE64_KEY = "__kafka_base64_key"
-"""Property of a message whose key is base64; its value is ``true``."""
+"""Property of a message whose key is base64-encoded; its value is ``true``."""
 ASK_S = 3.0
-"""For one question to Kafka, such as whether the topic is there."""
+"""Timeout of a metadata request to Kafka, in seconds."""
 
 _AWAY_S = 1.0
-"""How long a client may look for brokers, none of which can be reached."""
+"""How long a client may go without a reachable broker, in seconds."""
 _JAAS = re.compile(r"\s*[\w.]*?(\w+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _NAMES_IN_JAVA = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 _NOT_HERE = {
@@ -47,7 +47,7 @@ _NOT_HERE = {
 
 @dataclass(kw_only=True)
 class KafkaConfig:
-    """Where Kafka is, and how to be let in."""
+    """Connection settings of the ``kafka`` connectors."""
 
     bootstrap_servers: str = option("Brokers to begin with, host:port with commas between them.")
     topic: str = option("The topic in Kafka; it must be there.")
@@ -74,10 +74,10 @@ class KafkaConfig:
     ssl_truststore_password: str = option("Refused: a PEM file has none.", default="", secret=True)
 
     def check_connection(self) -> None:
-        """Refuse what cannot be done, naming the field.
+        """Validate the connection settings.
 
         Raises:
-            InvalidConfig: what cannot be, and what to do instead.
+            InvalidConfig: a setting is not supported; the message names the field and the alternative.
         """
         for server in filter(None, map(str.strip, self.bootstrap_servers.split(","))):
             host, colon, port = server.rpartition("://")[2].rpartition(":")
@@ -105,10 +105,10 @@ class KafkaConfig:
             raise InvalidConfig(f"securityProtocol {self.security_protocol} needs a user; give saslJaasConfig")
 
     def login(self) -> tuple[str, str]:
-        """Return user and password; empty if there are none.
+        """Return user and password; empty if not set.
 
         Raises:
-            InvalidConfig: they are given twice, or by a login module that is not known here.
+            InvalidConfig: they are set twice, or by an unknown login module.
         """
         if not self.sasl_jaas_config:
             return self.sasl_username, self.sasl_password
@@ -131,13 +131,13 @@ class KafkaConfig:
             raise InvalidConfig(f"saslJaasConfig has no username and password; {remedy}") from None
 
     def connection(self) -> dict[str, Any]:
-        """Return the settings as librdkafka names them."""
+        """Return the settings under librdkafka's names."""
         settings: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
             "socket.keepalive.enable": True,
             "reconnect.backoff.max.ms": 1000,
-            "log_level": 2,  # a line for each of many attempts to connect; `Connection` keeps the last
+            "log_level": 2,  # else each connection attempt logs a line; `Connection` keeps the last
         }
         user, password = self.login()
         if self.security_protocol.startswith("SASL"):
@@ -156,12 +156,12 @@ def library() -> Any:
 
 
 def properties_of(key: str, given: Mapping[str, Any], refused: Mapping[str, str]) -> dict[str, str]:
-    """Return properties of a client as librdkafka takes them.
+    """Convert client properties to librdkafka's format.
 
     Args:
-        key: of the option that they come from.
-        given: what it says.
-        refused: names of properties that options stand for, or that cannot be set, and what to do instead.
+        key: key of the option that contains them.
+        given: value of that option.
+        refused: properties that have options of their own or cannot be set, each with what to do instead.
 
     Raises:
         InvalidConfig: one of them cannot be set.
@@ -181,9 +181,9 @@ def properties_of(key: str, given: Mapping[str, Any], refused: Mapping[str, str]
 
 
 def check_properties(key: str, make: str, settings: Mapping[str, str]) -> None:
-    """Refuse properties that the library does not know, by making a client that connects to nobody.
+    """Reject properties that the library does not know, by creating a client without connecting it.
 
-    Nothing is checked where the library is not installed; files are not looked for.
+    Nothing is checked if the library is not installed; paths of files are not checked.
 
     Raises:
         InvalidConfig: the library's reason, which names the property.
@@ -205,20 +205,20 @@ def check_properties(key: str, make: str, settings: Mapping[str, str]) -> None:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return what happened, in one line."""
+    """Return the error text in one line."""
     first = error.args[0] if error.args else error
     text = first.str() if hasattr(first, "str") else str(first)
     return " ".join(str(text).split())
 
 
 class Topic(NamedTuple):
-    """What Kafka says of a topic.
+    """Metadata of a Kafka topic.
 
     Attributes:
-        id: another one for each topic that ever has the name; empty if Kafka does not tell.
-        partitions: how many.
-        is_compacted: whether only the last record of a key stays.
-        largest: bytes of a batch of records at most; 0 if that is not known.
+        id: topic id, which changes if the topic is recreated; empty if Kafka does not report it.
+        partitions: number of partitions.
+        is_compacted: whether the topic is compacted.
+        largest: maximum bytes of a record batch; 0 if unknown.
     """
 
     id: str
@@ -228,22 +228,22 @@ class Topic(NamedTuple):
 
 
 class Connection:
-    """What a client says of its connections, which it makes again and again by itself.
+    """Connection errors of a client, which reconnects by itself.
 
     Attributes:
-        trouble: the last that went wrong; empty if nothing did since `forget`.
+        trouble: the last error since `forget`; empty if there was none.
         is_away: whether no broker can be reached.
     """
 
     def __init__(self, config: KafkaConfig, logger: Logger) -> None:
-        """Prepare for the clients that are given `failed` as their ``error_cb``."""
+        """Create an error log for clients whose ``error_cb`` is `failed`."""
         self.trouble = ""
         self.is_away = False
         self._config = config
         self._log = logger
 
     def failed(self, error: KafkaError) -> None:
-        """Keep what a client says; called by it, on the thread that polls it."""
+        """Remember an error; called by the client on the thread that polls it."""
         if error.name() == "_ALL_BROKERS_DOWN":
             self.is_away = True
             self.trouble = self.trouble or cause_of(Exception(error))
@@ -251,22 +251,22 @@ class Connection:
             self.trouble = cause_of(Exception(error))
 
     def forget(self) -> None:
-        """Take it that all is well."""
+        """Forget the last error."""
         self.trouble = ""
         self.is_away = False
 
     def away(self, error: BaseException | str) -> Retry:
-        """Return the error that says that Kafka is away."""
+        """Return the error to raise if Kafka is unavailable."""
         text = error if isinstance(error, str) else cause_of(error)
         known = f" ({self.trouble})" if self.trouble and self.trouble not in text else ""
         return Retry(f"Kafka at {self._config.bootstrap_servers}: {text}{known}")
 
     def describe(self, kafka: Any) -> Topic:
-        """Ask Kafka for the topic.
+        """Request the topic's metadata.
 
         Raises:
-            Retry: Kafka is away, lets nobody in, or has no such topic.
-            InvalidConfig: no client can be made of the settings.
+            Retry: Kafka is unavailable or rejects the login, or the topic does not exist.
+            InvalidConfig: the client settings are invalid.
         """
         admin = need("kafka", "confluent_kafka.admin")
         settings = {**self._config.connection(), "error_cb": self.failed}
@@ -290,7 +290,7 @@ class Connection:
         (asked,) = client.describe_configs([resource], request_timeout=ASK_S).values()
         try:
             entries = {key: entry.value or "" for key, entry in self._answer(client, asked).items()}
-        except kafka.KafkaException as error:  # it may be that nobody is told
+        except kafka.KafkaException as error:  # clients may not be allowed to read the topic's configuration
             self._log.info("Kafka does not tell the settings of topic %s: %s", name, cause_of(error))
             entries = {}
         topic_id = "" if found.topic_id is None else str(found.topic_id)

@@ -1,9 +1,9 @@
-"""The sink ``kafka``: records to a topic of Apache Kafka.
+"""The ``kafka`` sink writes records to a topic of Apache Kafka.
 
-A batch is written when Kafka has confirmed each of its records. Keys go to the partitions where Kafka's own Java
-client puts them, and the order within a partition is kept. What was confirmed of a batch that has to be given again is
-remembered, and not sent again. A record is there twice if the instance is killed between the confirmation and the
-acknowledgement, or if the broker ends between storing and confirming it.
+A batch is written once Kafka has confirmed each of its records. Keys are assigned to partitions in the same way as by
+Kafka's Java client, and the order within a partition is preserved. If a batch is retried, records that were already
+confirmed are not sent again. Records may be duplicated if the instance is killed between confirmation and
+acknowledgement, or if the broker fails between storing and confirming them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _REFUSED = {
     "enable.idempotence": "it is so with acks all",
 }
 _WINS = frozenset(("bootstrap.servers", "acks", "request.required.acks", "batch.size", "message.max.bytes"))
-"""Properties that options stand for: the options win, as Pulsar has it."""
+"""Properties that have options of their own: the options take precedence, as in Pulsar."""
 _AWAY_S = 2.0
-"""How long nothing is confirmed, with no broker in reach, until the sink says that Kafka is away."""
+"""Seconds without confirmation after which Kafka counts as unavailable if no broker is reachable."""
 _STALLED_S = 60.0
-"""The same with brokers in reach."""
+"""The same if brokers are reachable."""
 _OVERHEAD_BYTES = 512
-"""Of a batch of one record, at most, without its headers."""
+"""Maximum overhead in bytes of a batch with one record, without its headers."""
 _REFUSALS = (
     "MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD", "INVALID_TIMESTAMP",
     "RECORD_LIST_TOO_LARGE", "POLICY_VIOLATION",
@@ -44,7 +44,7 @@ _REFUSALS = (
 
 @dataclass(kw_only=True)
 class KafkaSinkConfig(KafkaConfig):
-    """Where records go, and how."""
+    """Settings of the ``kafka`` sink."""
 
     acks: Literal["all", "-1", "1", "0"] = option(
         "Who confirms a record: all, the replicas that are in sync, or 1, the leader. 0 is refused.", default="all"
@@ -66,12 +66,12 @@ class KafkaSinkConfig(KafkaConfig):
 
 
 class KafkaSink(Sink):
-    """Records to a topic of Apache Kafka, confirmed batch by batch."""
+    """Writes records to an Apache Kafka topic, confirmed batch by batch."""
 
     config = KafkaSinkConfig
 
     def __init__(self) -> None:
-        """Connect to nobody; what was confirmed is remembered over a new `open`."""
+        """Create an unconnected sink. Confirmed records are remembered when it is opened again."""
         self._confirmed: set[tuple[str, str]] = set()
         self._producer: Any = None
 
@@ -115,7 +115,7 @@ class KafkaSink(Sink):
         self._needs_key = topic.is_compacted
         self._largest = config.max_request_size
         if topic.largest and not {"compression.type", "compression.codec"} & properties.keys():
-            # What Kafka would refuse takes those beside it along, so it is not sent.
+            # Records that Kafka would reject are not sent, as the rest of their batch would fail with them.
             self._largest = min(self._largest, topic.largest)
         settings = {
             "partitioner": "murmur2_random",
@@ -146,7 +146,7 @@ class KafkaSink(Sink):
             return
         done.update((records[index].topic, records[index].message_id) for index in left if index not in failed)
         for index in refused:
-            # A batch is refused as a whole: the one at fault is that which is refused alone too.
+            # Kafka rejects batches as a whole: the invalid record is the one that is also rejected by itself.
             if not (alone := self._send({index: messages[index]})):
                 done.add((records[index].topic, records[index].message_id))
             elif alone[index].name() in _REFUSALS:
@@ -159,7 +159,7 @@ class KafkaSink(Sink):
         done.clear()
 
     def _send(self, messages: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
-        """Send messages, wait until it is known what became of each, and return the errors of those that failed."""
+        """Send messages, wait for all outcomes, and return the errors of those that failed."""
         kafka, producer, topic = self._kafka, self._producer, self._config.topic
         failed: dict[int, Any] = {}
 
@@ -182,7 +182,7 @@ class KafkaSink(Sink):
         return failed
 
     def _wait(self, producer: Any) -> None:
-        """Wait until nothing is on its way; what does not move is taken back, and counts as failed."""
+        """Wait until no message is in flight; messages that make no progress are purged and count as failed."""
         left, moved_s = len(producer), time.monotonic()
         while now := producer.flush(0.1):
             if now != left:
@@ -196,7 +196,7 @@ class KafkaSink(Sink):
         self._connection.forget()
 
     def _message(self, record: Record, index: int) -> dict[str, Any]:
-        """Return what `produce` takes. Raises RecordRefused for what Kafka would refuse."""
+        """Return the arguments of `produce`. Raises RecordRefused for records that Kafka would reject."""
         value, key = _as_bytes(record.value, index), None if record.key is None else record.key.encode()
         properties = dict(record.properties)
         if key is not None and properties.pop(BASE64_KEY, "") == "true":

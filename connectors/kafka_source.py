@@ -1,18 +1,18 @@
-"""The source ``kafka``: records of a topic of Apache Kafka.
+"""The ``kafka`` source reads records from a topic of Apache Kafka.
 
 The instances of a source are members of one group, among which Kafka divides the partitions; the order within a
-partition is kept. With ``partition`` there is one partition, one instance and no group.
+partition is preserved. With ``partition`` there is one partition, one instance and no group.
 
-Position: for each partition the offset behind what was read. It is kept with the source, and committed to the group
-once records are durable. Tools show the group's offsets as lag, and another instance continues from them. After a
-change of parallelism each instance knows the positions of all instances before it.
+The position is the next offset of each partition. It is stored with the source, and committed to the group once records
+are durable. Tools use the group's offsets to show lag, and other instances continue from them. After a change of
+parallelism, each instance gets the positions of all previous instances.
 
-Where somebody else has set the group's offset (an operator with ``kafka-consumer-groups.sh``, or an earlier consumer),
-the source takes it. The source recognises its own commits by their metadata. When it takes an offset, it commits that
-offset with a new mark in the metadata. Positions with another mark are from before and no longer count, so an operator
-can set the same offset several times. A topic that was deleted and made anew is read from its beginning.
+If the group's offset was set from outside (by an operator with ``kafka-consumer-groups.sh``, or by an earlier
+consumer), the source adopts it. The source recognises its own commits by their metadata. When it adopts an offset, it
+commits that offset with a new mark in the metadata. Positions with another mark are obsolete, so an operator can set
+the same offset several times. A topic that was deleted and recreated is read from its beginning.
 
-Members keep their place for sessionTimeoutMs after they have ended, so that a restart moves no partitions; an operator
+Members stay in the group for sessionTimeoutMs after they have stopped, so that a restart moves no partitions; operators
 can set the group's offset after that time.
 """
 
@@ -43,13 +43,13 @@ from .kafka import (
 )
 
 READ_MAX = 2000
-"""Records that one `read` returns."""
+"""Maximum number of records that one `read` returns."""
 _WAIT_S = 0.3
 _PROBE_S = 1.0
 _OURS = "magnetar"
-"""Metadata of the offsets that are committed here."""
+"""Metadata of the offsets committed by this source."""
 _NUMBERED = ("offsets", "marks", "taken")
-"""What a position has for each partition."""
+"""Fields of a position that have an entry for each partition."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _JAVA = "org.apache.kafka.common.serialization."
 _PROPERTIES = "consumerConfigProperties"
@@ -66,12 +66,12 @@ _REFUSED = {
 _WINS = frozenset(
     ("bootstrap.servers", "group.id", "fetch.min.bytes", "session.timeout.ms", "heartbeat.interval.ms")
 )  # fmt: skip
-"""Properties that options stand for: the options win, as Pulsar has it."""
+"""Properties that have options of their own: the options take precedence, as in Pulsar."""
 
 
 @dataclass(kw_only=True)
 class KafkaSourceConfig(KafkaConfig):
-    """What is read, and how."""
+    """Settings of the ``kafka`` source."""
 
     group_id: str = option("The group whose members share the partitions.")
     partition: int = option(
@@ -116,7 +116,7 @@ class KafkaSourceConfig(KafkaConfig):
 
 @dataclass(slots=True, eq=False)
 class _Read:
-    """Offsets behind what one `read` returned."""
+    """Next offsets after the records of one `read`."""
 
     offsets: Mapping[int, int]
     is_durable: bool = False
@@ -124,13 +124,13 @@ class _Read:
 
 @dataclass(slots=True)
 class _Stand:
-    """Where the source stands.
+    """Position of the source.
 
     Attributes:
-        topic_id: of the topic that the offsets are of.
-        offsets: by partition.
-        marks: by partition, of the last offset of the group that somebody else had set before these.
-        taken: offsets of that kind as earlier versions kept them, without a mark; each counts once.
+        topic_id: id of the topic that the offsets belong to.
+        offsets: next offsets, by partition.
+        marks: mark of the last group offset set from outside before these, by partition.
+        taken: such offsets as stored by earlier versions, without a mark; each counts once.
     """
 
     topic_id: str = ""
@@ -140,24 +140,24 @@ class _Stand:
 
     @classmethod
     def of(cls, position: Any) -> _Stand:
-        """Read a position."""
+        """Create it from a stored position."""
         offsets, marks, taken = ({int(n): at for n, at in position.get(k, {}).items()} for k in _NUMBERED)
         return cls(position["topicId"], offsets, marks, taken)
 
     def position(self) -> dict[str, Any]:
-        """Return it as a position."""
+        """Return the position to store."""
         return {"topicId": self.topic_id} | {name: dict(getattr(self, name)) for name in _NUMBERED}
 
     def metadata(self, partition: int) -> str:
-        """Return the metadata of what is committed of a partition."""
+        """Return the metadata for commits of a partition."""
         mark = self.marks.get(partition)
         return f"{_OURS} {mark}" if mark else _OURS
 
     def join(self, other: _Stand) -> None:
-        """Take the offsets of another instance.
+        """Merge the offsets of another instance.
 
-        Of offsets with different marks nobody knows here which are newer. The smaller one stays, so that nothing is
-        lost: the mark of the group's offset decides where there is one.
+        If the marks of two offsets differ, it is unknown which is newer. The smaller offset is kept, so that nothing is
+        lost; if the group has an offset, its mark decides later.
         """
         for partition, offset in other.offsets.items():
             known, mark = self.offsets.get(partition), other.marks.get(partition, "")
@@ -170,12 +170,12 @@ class _Stand:
 
 
 class KafkaSource(Source):
-    """Records of a topic of Apache Kafka, as a member of a group or from one partition."""
+    """Reads records of an Apache Kafka topic, as a member of a group or from one partition."""
 
     config = KafkaSourceConfig
 
     def __init__(self) -> None:
-        """Stand nowhere; what was read is remembered over a new `open`."""
+        """Create a source without a position. The position is kept when it is opened again."""
         self._stand: _Stand | None = None
         self._consumer: Any = None
 
@@ -228,13 +228,13 @@ class KafkaSource(Source):
         topic = self._connection.describe(kafka)
         self._stand = self._found_again(topic.id, context.position)
         settings = {
-            "fetch.queue.backoff.ms": 10,  # a second, if it is not set, in which nothing is fetched
+            "fetch.queue.backoff.ms": 10,  # default: one second without fetching
             "queued.max.messages.kbytes": 32_768,
             "max.poll.interval.ms": max(300_000, config.session_timeout_ms),
             **self._properties(config),
             **config.connection(),
             "group.id": config.group_id,
-            # Whoever comes back under this name takes the place of a member that was killed, at once.
+            # Static membership: a restarted instance immediately takes the place of its killed predecessor.
             "group.instance.id": f"{context.name}-{context.instance_id}",
             "fetch.min.bytes": config.fetch_min_bytes,
             "session.timeout.ms": config.session_timeout_ms,
@@ -284,7 +284,7 @@ class KafkaSource(Source):
     # -- partitions -------------------------------------------------------------------------------------------------
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        """Begin with partitions where they stand; called by `consume`, and with `partition` once."""
+        """Start reading partitions at their positions; called by `consume`, or once with `partition`."""
         config, stand = self._config, self._stand
         assert stand is not None
         begins, taken = [], []
@@ -303,16 +303,18 @@ class KafkaSource(Source):
             if is_taken:
                 taken.append(begins[-1])
         if taken:
-            consumer.commit(offsets=taken, asynchronous=False)  # from now on another offset is a new one
+            consumer.commit(offsets=taken, asynchronous=False)  # any other offset found later was set from outside
         consumer.assign(begins)
         self._log.info(
             "reads %s", ", ".join(f"partition {at.partition} from {at.offset}" for at in begins) or "nothing"
         )
         if config.auto_offset_reset == "latest" and begins and config.partition < 0:
-            consumer.commit(offsets=begins, asynchronous=True)  # what comes now is read even if it stops before
+            consumer.commit(
+                offsets=begins, asynchronous=True
+            )  # records arriving from now on are read even after a stop
 
     def _start(self, stand: _Stand, committed: Any) -> int | None:
-        """Return where to begin with a partition; None if nobody knows."""
+        """Return the start offset of a partition, or None if unknown."""
         number: int = committed.partition
         known = stand.offsets.get(number)
         offset: int = committed.offset
@@ -330,7 +332,7 @@ class KafkaSource(Source):
         return offset
 
     def _reset(self, partition: int, start: int | None, low: int, high: int) -> int:
-        """Return where to begin with a partition whose offset is not known, or is none of it."""
+        """Return the start offset of a partition whose offset is unknown or out of range."""
         policy = self._config.auto_offset_reset
         what = f"partition {partition} of topic {self._config.topic}"
         if start is not None:
@@ -348,7 +350,7 @@ class KafkaSource(Source):
         """Return the next records, or None if there are none yet."""
         kafka = self._kafka
         try:
-            # A call waits until it has all that it may return: the first is for one, the second for what is there.
+            # `consume` waits for as many records as requested: first for one, then for those already fetched.
             messages = [] if self._error is not None else self._consumer.consume(1, _WAIT_S)
             if not messages:
                 self._look_after()
@@ -368,7 +370,7 @@ class KafkaSource(Source):
         return records
 
     def _records(self, messages: Sequence[Any]) -> tuple[list[Record], dict[int, int]]:
-        """Return messages as records, and the offset behind the last of each partition; an error is put aside."""
+        """Convert messages to records, and return each partition's next offset; an error is kept for later."""
         records: list[Record] = []
         offsets: dict[int, int] = {}
         current, name, last = -1, "", None
@@ -397,7 +399,7 @@ class KafkaSource(Source):
         return records, offsets
 
     def _key(self, key: bytes, properties: dict[str, str]) -> str:
-        """Return a key as text; base64, with a property that says so, where it is none."""
+        """Return a key as text; if it is not text, as base64 with a property that says so."""
         text = _as_text(key) if self._keeps_text else None
         if text is None:
             properties[BASE64_KEY] = "true"
@@ -422,7 +424,7 @@ class KafkaSource(Source):
         return properties
 
     def _look_after(self) -> None:
-        """Find out whether there is nothing to read, or nobody to read from."""
+        """Raise if there are no records because Kafka is unavailable."""
         if self._error is not None:
             text = cause_of(Exception(self._error))
             if self._error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
@@ -443,7 +445,7 @@ class KafkaSource(Source):
         return self._stand.position()
 
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
-        """See `Source.divide`: as the group may give any partition to any instance, each knows all."""
+        """Return the merged position of all instances, as the group may assign any partition to any of them."""
         joined: _Stand | None = None
         for stand in [_Stand.of(position) for position in positions if position is not None]:
             if joined is None:
@@ -451,11 +453,11 @@ class KafkaSource(Source):
             elif joined.topic_id == stand.topic_id:
                 joined.join(stand)
             else:
-                return None  # the topic was made anew meanwhile: the group's offsets are those of the new one
+                return None  # the topic was recreated: the group's offsets belong to the new one
         return None if joined is None else joined.position()
 
     def _durable(self, read: _Read) -> None:
-        """Commit what is durable up to here."""
+        """Commit the offsets up to which all records are durable."""
         read.is_durable = True
         offsets: dict[int, int] = {}
         while self._reads and self._reads[0].is_durable:
@@ -485,7 +487,7 @@ class KafkaSource(Source):
         consumer, self._consumer = self._consumer, None
         if consumer is not None and not self._connection.trouble:
             consumer.close()
-        # Where Kafka is away a close would wait for the session to end: the client ends with the object.
+        # If Kafka is unavailable, close() would wait until the session ends; the client ends with the object instead.
 
 
 def _as_text(data: bytes) -> str | None:

@@ -1,7 +1,7 @@
-"""Libraries that connectors need beyond Magnetar's own, and the extras that install them.
+"""Third-party libraries of connectors, and the extras that install them.
 
-`LIBRARIES` is the one table of them. Create, update and localrun look libraries up with `missing`, without importing
-them; a connector imports its own with `need`.
+`LIBRARIES` lists them all. Create, update and localrun check for libraries with `missing`, without importing them;
+connectors import theirs with `need`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..errors import InvalidConfig
 
 
 class Libraries(NamedTuple):
-    """What one connector, or one format of it, needs.
+    """The libraries of a connector, or of one of its formats.
 
     Attributes:
-        extra: what installs them, as in ``magnetar[kafka]``.
-        modules: the names that are imported, without dots.
+        extra: the extra that installs them, as in ``magnetar[kafka]``.
+        modules: the top-level modules that are imported.
     """
 
     extra: str
@@ -50,7 +50,7 @@ LIBRARIES: Mapping[str, Libraries] = {
     "s3:parquet": Libraries("s3", ("pyarrow",)),
     "websocket": Libraries("websocket", ("websockets",)),
 }
-"""By connector. A part behind a colon is a format, or the scheme of a path or database URL."""
+"""By connector. The part after a colon is a format, or the scheme of a path or database URL."""
 
 _PACKAGES = {
     "bson": "pymongo",
@@ -61,7 +61,7 @@ _PACKAGES = {
     "pymysql": "PyMySQL",
     "sqlalchemy": "SQLAlchemy",
 }
-"""Names of packages by that of their module, where the two differ."""
+"""Package names by module name, where the two differ."""
 
 
 def missing(connector: str, variants: Iterator[str]) -> str:
@@ -69,7 +69,7 @@ def missing(connector: str, variants: Iterator[str]) -> str:
 
     Args:
         connector: its name in the register.
-        variants: formats and schemes that its configuration names.
+        variants: formats and schemes used in its configuration.
     """
     found = [LIBRARIES[key] for key in (connector, *(f"{connector}:{one}" for one in variants)) if key in LIBRARIES]
     absent = dict.fromkeys(
@@ -79,15 +79,15 @@ def missing(connector: str, variants: Iterator[str]) -> str:
 
 
 def need(extra: str, module: str, connector: str = "") -> Any:
-    """Return a module, imported; to be called in a connector's ``open``.
+    """Import and return a module; to be called in a connector's ``open``.
 
     Args:
-        extra: what brings it, as in ``magnetar[kafka]``.
-        module: its name, with dots.
-        connector: the connector's name, where it is not that of the extra.
+        extra: the extra that installs it, as in ``magnetar[kafka]``.
+        module: its dotted name.
+        connector: the connector's name, if it differs from the extra.
 
     Raises:
-        InvalidConfig: it is not installed, or cannot be imported; the message says how to install it.
+        InvalidConfig: the module is not installed or cannot be imported; the message says how to install it.
     """
     try:
         return importlib.import_module(module)

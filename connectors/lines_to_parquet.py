@@ -1,10 +1,10 @@
-"""Parquet files of JSON lines whose objects need not have the same fields, or the same types in a field.
+"""Conversion of JSON lines to Parquet; the objects may differ in their fields and in the types of their fields.
 
-Design: Arrow reads the lines in blocks, twice, once for the types and once to write them, so that memory does not grow
-with the file. Where Arrow finds two types in one field, or numbers that it might round, Python reads the lines instead,
-several times slower. A field is then of the narrowest type that holds all its values: null gives way to everything,
-whole numbers to numbers, and all else that differs to texts, in which what is no text stands as JSON. A text is never
-taken for a time.
+Design: Arrow reads the lines in blocks, twice, once for the types and once to write them, so that memory use does not
+grow with the file. If Arrow finds two types in one field, or numbers that it might round, Python reads the lines
+instead, several times slower. A field then gets the narrowest type that fits all its values: null yields to any type,
+integers to floats, and other differing types to text, where values that are not text are written as JSON. Text is never
+interpreted as a time.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from .libraries import need
 
 BLOCK_BYTES = 8 << 20
 FIELDS_MAX = 1000
-"""Of an object inside a field, and of all a file's; an object of more stands as JSON."""
+"""Maximum number of fields of a nested object, and of a file; larger objects are written as JSON."""
 DEPTH_MAX = 50
-"""Of lists and objects inside each other; what lies deeper stands as JSON."""
+"""Maximum nesting of lists and objects; deeper values are written as JSON."""
 _LARGE_NUMBER = re.compile(rb"[0-9]{16}")
-"""Numbers that Arrow might round are among these."""
+"""Matches all numbers that Arrow might round, and others."""
 _INT64 = range(-(2**63), 2**63)
 _EXACT_IN_FLOAT = range(-(2**53), 2**53 + 1)
 
 
 class _NotPlain(Exception):
-    """Arrow cannot read the lines as they are meant."""
+    """Arrow cannot read the lines without changing values."""
 
 
 def write_parquet(lines: Path, made: Path) -> None:
-    """Write the objects of a file of JSON lines as a Parquet file.
+    """Convert a file of JSON lines to Parquet.
 
     Args:
-        lines: one object a line, with a field at least; UTF-8.
-        made: is replaced if it is there.
+        lines: one object per line, with at least one field; UTF-8.
+        made: the file to create or replace.
 
     Raises:
-        OSError: of the disk.
+        OSError: reading or writing failed.
         InvalidConfig: pyarrow is not installed.
     """
     arrow: Any = need("parquet", "pyarrow", "file")
@@ -52,7 +52,7 @@ def write_parquet(lines: Path, made: Path) -> None:
 
 
 def _blocks(lines: Path) -> Iterator[bytes]:
-    """Return the lines in blocks of whole ones."""
+    """Yield the lines in blocks of complete lines."""
     with open(lines, "rb") as file:
         while block := file.read(BLOCK_BYTES):
             yield block + file.readline()
@@ -83,7 +83,7 @@ def _write_by_arrow(arrow: Any, lines: Path, made: Path) -> None:
 
 
 def _without_times(arrow: Any, kind: Any, depth: int = 0) -> Any:
-    """Return a type with texts in the place of times, which Arrow makes of texts that look like them."""
+    """Replace times by text in a type, as Arrow infers times from texts that look like them."""
     types = arrow.types
     if depth > DEPTH_MAX:
         raise _NotPlain
@@ -93,7 +93,7 @@ def _without_times(arrow: Any, kind: Any, depth: int = 0) -> Any:
         return arrow.list_(_without_times(arrow, kind.value_type, depth + 1))
     if types.is_struct(kind):
         if not kind.num_fields:
-            raise _NotPlain  # Parquet has no objects without fields
+            raise _NotPlain  # Parquet does not support objects without fields
         return arrow.struct([arrow.field(one.name, _without_times(arrow, one.type, depth + 1)) for one in kind])
     return kind
 
@@ -107,20 +107,20 @@ def _leaves(kind: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """Lists of one kind."""
+    """A list type."""
 
     of: _Kind
 
 
 @dataclass(slots=True)
 class _Object:
-    """Objects, by the names of their fields."""
+    """An object type, with the kinds of its fields."""
 
     fields: dict[str, _Kind]
 
 
 _Kind: TypeAlias = "str | _List | _Object | None"
-"""None while nothing but null was seen; or bool, int, large int, float, text by their names."""
+"""None while only null was seen; or bool, int, large int, float, text by their names."""
 
 
 def _write_by_python(arrow: Any, lines: Path, made: Path) -> None:
@@ -160,7 +160,7 @@ def _kind_of(value: Any, depth: int = 0) -> _Kind:
 
 
 def _merged(one: _Kind, other: _Kind) -> _Kind:
-    """Return the narrowest kind that holds both."""
+    """Return the narrowest kind that fits both."""
     match one, other:
         case None, kind:
             return kind
@@ -192,7 +192,7 @@ def _type_of(arrow: Any, kind: _Kind) -> Any:
 
 
 def _fitting(value: Any, kind: _Kind) -> Any:
-    """Return a value as its kind has it."""
+    """Convert a value to its kind."""
     if value is None:
         return None
     match kind:

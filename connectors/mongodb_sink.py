@@ -1,7 +1,7 @@
-"""The sink ``mongodb``: documents of a collection.
+"""The ``mongodb`` sink writes documents to a collection.
 
-Every document has an ``_id``: its own, the record's key, or else the record's place in its topic. It replaces the
-document of that id, so a record that comes again changes nothing. A batch is one request for many documents.
+Every document has an ``_id``: its own, the record's key, or else the record's position in its topic. It replaces the
+document with that id, so a redelivered record changes nothing. A batch is a single bulk request.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .libraries import need
 _TRY_AGAIN = frozenset(
     (6, 7, 13, 18, 24, 50, 64, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11602, 13388, 13435, 13436)
 )
-"""Codes of errors that are not the document's fault: no primary, no access, a lock, a time limit."""
+"""Error codes not caused by the document: no primary, no access, a lock, a time limit."""
 
 
 @dataclass
 class MongodbConfig:
-    """Where documents go."""
+    """Settings of the ``mongodb`` sink."""
 
     mongo_uri: str = option(
         "Address and user, such as mongodb://user:password@host:27017/?replicaSet=rs0.", secret=True, aliases=("uri",)
@@ -43,7 +43,7 @@ class MongodbConfig:
 
 
 class MongodbSink(Sink):
-    """Documents in a collection of MongoDB, of values that are JSON objects."""
+    """Writes JSON objects as documents to a MongoDB collection."""
 
     config = MongodbConfig
 
@@ -88,7 +88,7 @@ class MongodbSink(Sink):
             )
         except (library.errors.ConfigurationError, library.errors.InvalidURI, ValueError) as error:
             raise InvalidConfig(f"mongoUri: {error}") from error
-        # Confirmed is what survives the loss of a server, unless the address says otherwise.
+        # By default, a write is confirmed once it survives the loss of a server; the URI may change that.
         given = self._client.write_concern
         durable = given if given.document else library.WriteConcern("majority", j=True)
         database = self._client.get_database(config.database)
@@ -116,12 +116,12 @@ class MongodbSink(Sink):
             if found is not None:
                 ids.append(repr(found[0]))
                 actions.append((index, found[1]))
-        # Documents of one id must be written in their order, which ends at the first that is refused.
+        # Documents with the same id must be written in order; an ordered write stops at the first rejected one.
         self._send(actions, outcomes, is_ordered=len(set(ids)) < len(ids))
         return outcomes
 
     def _action(self, record: Record) -> tuple[Any, Any] | None:
-        """Return the id and the action of a record, None for one that is left out."""
+        """Return a record's id and action, or None if the record is skipped."""
         config, library = self._config, self._library
         if record.value in (None, b"", ""):
             if config.null_value_action == "IGNORE":
@@ -140,13 +140,13 @@ class MongodbSink(Sink):
             by_key = not config.key_ignore and record.key is not None
             document = {"_id": record.key if by_key else f"{record.topic}:{record.message_id}", **document}
         try:
-            self._bson.encode(document)  # numbers of more than 64 bits, NUL in a key, too deep, no UTF-8
+            self._bson.encode(document)  # fails for numbers over 64 bits, NUL in a key, deep nesting, invalid UTF-8
             return document["_id"], library.ReplaceOne({"_id": document["_id"]}, document, upsert=True)
         except (self._bson.errors.BSONError, OverflowError, ValueError, TypeError, RecursionError) as error:
             raise RecordRefused(f"the value is no document: {error}") from error
 
     def _send(self, actions: Sequence[tuple[int, Any]], outcomes: list[Outcome], *, is_ordered: bool) -> None:
-        """Write documents, and note the outcomes of those that are not written."""
+        """Write documents, and store the outcomes of those that were not written."""
         errors = self._library.errors
         while actions:
             try:

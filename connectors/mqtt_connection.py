@@ -1,8 +1,8 @@
-"""What source and sink ``mqtt`` share: where the broker is, and a connection to it.
+"""Shared parts of the ``mqtt`` source and sink: connection settings and the connection.
 
-The library is driven from the connector's own thread (`MqttConnection.turn`), so there is no other thread that could
-die unseen. The price: while the pipeline does not call for longer than one and a half keep-alive intervals, the broker
-ends the connection, and the next call opens it again.
+The library is driven from the connector's thread (`MqttConnection.turn`), so that no other thread can die unnoticed.
+The drawback: if the pipeline makes no call for one and a half keep-alive intervals, the broker closes the connection,
+and the next call reopens it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..errors import InvalidConfig
 from .libraries import need
 
 FOR_EVER = 0xFFFF_FFFF
-_TEXT_MAX = 65_535  # bytes of a text in MQTT
-_TURNS_MAX = 1000  # packets of one call
-_PACKET_MAX = 268_435_455  # bytes of a message in MQTT
-_CLOSE_S = 2.0  # for the broker to read what was sent before a good-bye
+_TEXT_MAX = 65_535  # maximum bytes of a string in MQTT
+_TURNS_MAX = 1000  # maximum packets per call
+_PACKET_MAX = 268_435_455  # maximum bytes of a packet in MQTT
+_CLOSE_S = 2.0  # time for the broker to read the data sent before a disconnect
 
 
 @dataclass(kw_only=True)
 class MqttConfig:
-    """Where the broker is."""
+    """Connection settings of the ``mqtt`` connectors."""
 
     server_host: str = option("Where the broker is.", aliases=("host",))
     server_port: int = option("Its port.", default=1883, aliases=("port",), limits=(1, 65_535))
@@ -58,7 +58,7 @@ class MqttConfig:
 
 
 def check(config: MqttConfig) -> None:
-    """Raise InvalidConfig, naming the field, if settings do not fit together."""
+    """Raise InvalidConfig, naming the field, if settings contradict each other."""
     if not config.server_host.strip() or "/" in config.server_host:
         raise InvalidConfig(f"serverHost: {config.server_host!r} is no name or address of a host")
     if config.password and not config.username:
@@ -71,7 +71,7 @@ def check(config: MqttConfig) -> None:
 
 
 def fault_of(text: str) -> str:
-    """Return why MQTT cannot hold a text; empty if it can."""
+    """Return why a string is not valid in MQTT; empty if it is."""
     if "\0" in text:
         return "has a zero character, which MQTT does not take"
     length = len(text.encode(errors="surrogatepass"))
@@ -79,15 +79,15 @@ def fault_of(text: str) -> str:
 
 
 def properties_of(packet: str) -> Any:
-    """Return the library's properties of a packet of MQTT 5, none of them set."""
+    """Return an empty set of MQTT 5 properties for a packet type."""
     packets: Any = need("mqtt", "paho.mqtt.packettypes").PacketTypes
     return need("mqtt", "paho.mqtt.properties").Properties(getattr(packets, packet))
 
 
 def _read_to_the_end(socket: Socket) -> None:
-    """Read and drop what comes until the other side closes, for `_CLOSE_S` at most."""
+    """Read and discard data until the peer closes, for at most `_CLOSE_S`."""
     deadline = time.monotonic() + _CLOSE_S
-    with contextlib.suppress(OSError):  # lost, or late
+    with contextlib.suppress(OSError):  # lost or timed out
         while (left_s := deadline - time.monotonic()) > 0:
             socket.settimeout(left_s)
             if not socket.recv(65_536):
@@ -99,21 +99,21 @@ class MqttConnection:
 
     Attributes:
         session_present: whether the broker still had the session.
-        receive_maximum: unconfirmed messages that the broker takes.
-        packet_max: bytes of a message that it takes.
-        confirmed: message ids that it has answered, each with the reason if it refused; the user's to empty.
+        receive_maximum: unconfirmed messages that the broker accepts.
+        packet_max: maximum bytes of a packet that it accepts.
+        confirmed: message ids that it has answered, each with the reason if it was rejected; emptied by the caller.
     """
 
     def __init__(
         self, config: MqttConfig, client_id: str, clean: bool, on_message: Callable[[Any], None] | None = None
     ) -> None:
-        """Prepare.
+        """Create an unconnected connection.
 
         Args:
-            config: where the broker is.
-            client_id: of the session.
-            clean: whether to begin a new session.
-            on_message: takes messages, which then have to be acknowledged with `client.ack`.
+            config: connection settings.
+            client_id: client id of the session.
+            clean: whether to start a new session.
+            on_message: receives messages, which must then be acknowledged with `client.ack`.
         """
         self.session_present = False
         self.receive_maximum = 65_535
@@ -136,7 +136,7 @@ class MqttConnection:
             manual_ack=True,
             **more,
         )
-        client.max_inflight_messages = 0  # the window is the sink's own
+        client.max_inflight_messages = 0  # the sink limits messages in flight itself
         client.connect_timeout = config.connection_timeout_ms / 1000
         if config.username:
             client.username_pw_set(config.username, config.password or None)
@@ -153,14 +153,14 @@ class MqttConnection:
             client.on_message = lambda _client, _data, message: on_message(message)
 
     def connect(self, *, session_expiry_s: int = 0, receive_maximum: int = 0) -> None:
-        """Connect, and wait until the broker has accepted.
+        """Connect, and wait until the broker has accepted the connection.
 
         Args:
-            session_expiry_s: seconds that the broker keeps the session; MQTT 5 only.
-            receive_maximum: unacknowledged messages that it may send; 0 for its own limit; MQTT 5 only.
+            session_expiry_s: how long the broker keeps the session, in seconds; MQTT 5 only.
+            receive_maximum: unacknowledged messages that it may send; 0 for its default limit; MQTT 5 only.
 
         Raises:
-            Retry: it did not.
+            Retry: the broker is unavailable or refused the connection.
         """
         config, client = self._config, self.client
         more: dict[str, Any] = {}
@@ -179,11 +179,11 @@ class MqttConnection:
             raise Retry(f"{self._where} refuses the connection: {self._answer}")
 
     def subscribe(self, topics: list[str], qos: int) -> None:
-        """Subscribe, and wait until the broker has granted it."""
+        """Subscribe, and wait until the broker has granted the subscription."""
         if self.is_5:
             from paho.mqtt.subscribeoptions import SubscribeOptions
 
-            # Retained messages come once, not at each connection.
+            # Send retained messages only once, not with each connection.
             asked: list[Any] = [
                 (
                     topic,
@@ -204,10 +204,10 @@ class MqttConnection:
                 raise Retry(f"{self._where} refuses the subscription to {topic}: {reason}")
 
     def turn(self, timeout_s: float) -> bool:
-        """Receive and send what there is; return whether something came.
+        """Receive and send pending packets; return whether any were received.
 
         Args:
-            timeout_s: how long to wait for it.
+            timeout_s: how long to wait for packets.
 
         Raises:
             Retry: the connection is lost.
@@ -254,10 +254,10 @@ class MqttConnection:
             self.turn(min(left_s, 1.0))
 
     def close(self) -> None:
-        """Say good-bye, and return once the broker has closed too, or after `_CLOSE_S`.
+        """Disconnect, and return once the broker has closed the connection, or after `_CLOSE_S`.
 
-        It has then read what was sent before: a socket that is closed earlier may take with it what the broker has not
-        read yet, and messages that were acknowledged come again.
+        By then the broker has read all data. If the socket were closed earlier, data that the broker has not read yet
+        could be lost, and acknowledged messages would be redelivered.
         """
         client = self.client
         socket = client.socket()

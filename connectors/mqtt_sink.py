@@ -1,4 +1,4 @@
-"""The sink ``mqtt``: publishes records, many on their way at once, and waits for the broker's answers."""
+"""The ``mqtt`` sink publishes records, with many in flight at once, and waits for the broker's confirmations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .texts import Template, Unfilled, payload_of
 _BUSY = ("Quota exceeded", "Unspecified error", "Implementation specific error")
 _WAIT_S = 0.5
 _UNSAID_WINDOW = 20
-_HEADER_BYTES = 16  # of a PUBLISH packet, beside topic, properties and payload
+_HEADER_BYTES = 16  # of a PUBLISH packet, without topic, properties and payload
 
 
 @dataclass(kw_only=True)
 class MqttSinkConfig(MqttConfig):
-    """Where the broker is, and how records are published."""
+    """Settings of the ``mqtt`` sink."""
 
     topic: str = option(
         "The topic; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has."
@@ -48,12 +48,12 @@ class MqttSinkConfig(MqttConfig):
 
 
 class MqttSink(Sink):
-    """Messages of an MQTT broker, each confirmed."""
+    """Publishes messages to an MQTT broker, each confirmed."""
 
     config = MqttSinkConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._connection: MqttConnection | None = None
         self._confirmed = Confirmed()
 
@@ -81,7 +81,7 @@ class MqttSink(Sink):
             name = f"{name}-{context.instance_id}"
         connection = self._connection = MqttConnection(config, name, config.clean_start)
         connection.connect()
-        # In 3.1.1 the broker does not say what it takes, and Mosquitto ends connections with more of QoS 2.
+        # In 3.1.1 the broker does not announce its limit, and Mosquitto closes connections that exceed it with QoS 2.
         allowed = connection.receive_maximum if connection.is_5 or config.qos < 2 else _UNSAID_WINDOW
         self._window = min(config.max_in_flight, allowed)
         self._packet_max = connection.packet_max
@@ -123,7 +123,7 @@ class MqttSink(Sink):
 
     def _raise(self, records: Sequence[Record], refused: dict[int, str]) -> None:
         index, reason = min(refused.items())
-        # Where all records go to one topic it is not the record that is refused.
+        # If all records go to the same topic, a rejection is not caused by the record.
         if reason in _BUSY or (self._topic.constant is not None and not self._config.topic_property):
             raise Retry(f"{self._config.server_host} refuses messages of {self._topic_of(records[index])}: {reason}")
         raise RecordRefused(f"topic {self._topic_of(records[index])}: {reason}", index, index)
@@ -133,7 +133,7 @@ class MqttSink(Sink):
         return (record.properties.get(name) if name else None) or self._topic.of(record)
 
     def _message(self, index: int, record: Record) -> tuple[str, bytes, Any]:
-        """Return topic, payload and properties of a record."""
+        """Return a record's topic, payload and properties."""
         try:
             topic, payload = self._topic_of(record), payload_of(record.value)
         except (Unfilled, ValueError, TypeError) as error:

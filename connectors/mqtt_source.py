@@ -1,8 +1,8 @@
-"""The source ``mqtt``: subscribes to topics, and confirms a message when its record is durable.
+"""The ``mqtt`` source subscribes to topics, and acknowledges a message once its record is durable.
 
-The broker keeps the session, so what comes while the source is away is there when it is back. It sends no more than
-`maxInFlight` messages that are not confirmed; with QoS 0 nothing is confirmed, and what the source cannot take in time
-waits in the connection or is dropped by the broker.
+The broker keeps the session, so messages published while the source is disconnected are delivered later. It sends at
+most `maxInFlight` unacknowledged messages. With QoS 0 there are no acknowledgements, and messages that the source
+cannot receive in time wait in the connection or are dropped by the broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WAIT_S = 0.5
 
 @dataclass(kw_only=True)
 class MqttSourceConfig(MqttConfig):
-    """Where the broker is, and what is read of it."""
+    """Settings of the ``mqtt`` source."""
 
     topics: list[str] = option(
         "Topics to subscribe to; + and # are wildcards. The record's property mqtt.topic names the topic.",
@@ -50,16 +50,16 @@ class MqttSourceConfig(MqttConfig):
 
 
 class MqttSource(Source):
-    """Messages of an MQTT broker."""
+    """Reads messages from an MQTT broker."""
 
     config = MqttSourceConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._connection: MqttConnection | None = None
         self._received: list[Any] = []
         self._settled: list[tuple[int, int]] = []
-        self._generation = 0  # message ids mean something within one connection only
+        self._generation = 0  # message ids are only valid within one connection
         self._was_open = False
 
     def check(self, config: MqttSourceConfig) -> None:
@@ -88,7 +88,7 @@ class MqttSource(Source):
         name = config.client_id or f"magnetar-source-{context.name}"
         topics = config.topics
         if context.parallelism > 1:
-            # The instances share what comes.
+            # A shared subscription distributes the messages over the instances.
             topics = [f"$share/{name.replace('/', '-')}/{topic}" for topic in topics]
         if context.parallelism > 1 or not config.client_id:
             name = f"{name}-{context.instance_id}"
@@ -152,7 +152,7 @@ class MqttSource(Source):
 
 
 def _fault_of_filter(topic: str) -> str:
-    """Return why a text is no topic filter; empty if it is one."""
+    """Return why a text is not a valid topic filter; empty if it is."""
     levels = topic.split("/")
     if not topic:
         return "is empty"

@@ -1,4 +1,4 @@
-"""What source and sink ``nats`` share: where NATS is, a connection to it, and headers for properties."""
+"""Shared parts of the ``nats`` source and sink: connection settings, the connection, and properties as headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 
 @dataclass(kw_only=True)
 class NatsConfig:
-    """Where NATS is."""
+    """Connection settings of the ``nats`` connectors."""
 
     url: str = option(
         "Where it is: nats://host:port, or tls://, ws://, wss://; with commas between servers.", aliases=("servers",)
@@ -44,7 +44,7 @@ class NatsConfig:
 
 
 def check(config: NatsConfig) -> None:
-    """Raise InvalidConfig, naming the field, if settings do not fit together."""
+    """Raise InvalidConfig, naming the field, if settings contradict each other."""
     servers = servers_of(config)
     if not servers:
         raise InvalidConfig("url is empty; it is nats://host:port")
@@ -81,7 +81,7 @@ def servers_of(config: NatsConfig) -> list[str]:
 
 
 def fault_of_subject(subject: str, *, wildcards: bool) -> str:
-    """Return why a text is no subject; empty if it is one."""
+    """Return why a text is not a valid subject; empty if it is."""
     tokens = subject.split(".")
     if not subject or "" in tokens:
         return "is empty or has an empty part"
@@ -95,15 +95,15 @@ def fault_of_subject(subject: str, *, wildcards: bool) -> str:
 
 
 class NatsConnection:
-    """One connection, from `connect` to `close`; it is not opened again by itself.
+    """One connection, from `connect` to `close`, without automatic reconnection.
 
     Attributes:
-        client: of the library.
-        trouble: what the server or the library said last.
+        client: the library's client.
+        trouble: last error reported by the server or the library.
     """
 
     def __init__(self, config: NatsConfig) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self.trouble = ""
         self._config = config
         self._nats = need("nats", "nats")
@@ -113,7 +113,7 @@ class NatsConnection:
         """Connect.
 
         Raises:
-            Retry: the server is not there, or does not let us in.
+            Retry: the server is unavailable or rejects the login.
         """
         config = self._config
         user = {"user": config.username or None, "password": config.password or None, "token": config.token or None}
@@ -129,7 +129,7 @@ class NatsConnection:
                 name=name,
                 allow_reconnect=False,
                 connect_timeout=config.timeout_ms / 1000,
-                max_reconnect_attempts=1,  # each server once, without a pause: the instance does the rest
+                max_reconnect_attempts=1,  # each server once, without a pause: the instance retries
                 reconnect_time_wait=0,
                 error_cb=self._on_error,
                 user_credentials=config.credentials_file or None,
@@ -150,14 +150,14 @@ class NatsConnection:
             raise Retry(f"{self._config.url}: the connection is lost: {self.trouble or 'closed'}")
 
     def away(self, error: BaseException) -> Retry:
-        """Return what an error of the library means where it is no record's fault."""
+        """Return the Retry for a library error that no record has caused."""
         return Retry(f"{self._config.url}: {_text(error)}{f' ({self.trouble})' if self.trouble else ''}")
 
     async def flush(self) -> None:
-        """Wait until the server has taken all that was sent.
+        """Wait until the server has received all sent data.
 
         Raises:
-            Retry: it did not answer.
+            Retry: the server did not answer.
         """
         try:
             await self.client.flush(max(int(self._config.timeout_ms / 1000), 1))
@@ -174,10 +174,10 @@ def _text(error: BaseException) -> str:
 
 
 def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties as headers.
+    """Convert properties to headers.
 
-    A name that is no token is percent-encoded. A value that a header line cannot hold as it is goes, as in RFC 8187,
-    under the name with an asterisk. What begins with ``Nats-`` is left out: servers act on it.
+    Names that are not valid tokens are percent-encoded. Values that are not allowed in a header line are encoded as in
+    RFC 8187, with an asterisk after the name. Names that start with ``Nats-`` are omitted, as servers act on them.
     """
     headers: dict[str, str] = {}
     for name, value in properties.items():
@@ -193,7 +193,7 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def properties_of(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return headers as properties, with what `headers_of` did undone."""
+    """Convert headers to properties; reverses `headers_of`."""
     properties: dict[str, str] = {}
     for name, value in (headers or {}).items():
         if name.endswith("*") and value.startswith(_EXTENDED):

@@ -1,7 +1,7 @@
-"""The sink ``nats``: publishes a batch at once, and waits for the confirmation of each message.
+"""The ``nats`` sink publishes a whole batch at once, and waits for the confirmation of each message.
 
-Each message has an id made of its place in the topic (``Nats-Msg-Id``), so a stream drops one that is published again
-within its duplicate window, two minutes unless the stream says otherwise.
+Each message has an id derived from its position in the topic (``Nats-Msg-Id``), so the stream drops duplicates within
+its duplicate window, two minutes by default.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .given_again import Confirmed
 from .nats_connection import NatsConfig, NatsConnection, check, fault_of_subject, headers_of
 from .texts import Template, Unfilled, payload_of
 
-_TOO_LARGE = 10054  # of JetStream's errors: message size exceeds maximum allowed
-_NO_STREAM = -1  # of ours: nobody answers for the subject
+_TOO_LARGE = 10054  # JetStream error code: message size exceeds maximum allowed
+_NO_STREAM = -1  # our own code: no responder for the subject
 _WAIT_S = 0.5
-_HEADER_LINE = 12  # bytes of "NATS/1.0", and of the empty line at the end
-_SEPARATORS = 4  # bytes of a header's ": " and of its end
+_HEADER_LINE = 12  # bytes of "NATS/1.0" and of the final empty line
+_SEPARATORS = 4  # bytes of a header's ": " and line end
 
 
 @dataclass(kw_only=True)
 class NatsSinkConfig(NatsConfig):
-    """Where NATS is, and how records are published."""
+    """Settings of the ``nats`` sink."""
 
     subject: str = option(
         "The subject; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has."
@@ -39,17 +39,17 @@ class NatsSinkConfig(NatsConfig):
 
 
 class NatsSink(Sink):
-    """Messages of NATS, confirmed by JetStream."""
+    """Publishes messages to NATS, confirmed by JetStream."""
 
     config = NatsSinkConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._connection: NatsConnection | None = None
         self._confirmed = Confirmed()
         self._number = 0
         self._unconfirmed: dict[int, tuple[int, Record]] = {}
-        self._refused: dict[int, tuple[int, str]] = {}  # by index: JetStream's code of the error, and its text
+        self._refused: dict[int, tuple[int, str]] = {}  # by index: JetStream error code and text
         self._progress = asyncio.Event()
 
     def check(self, config: NatsSinkConfig) -> None:
@@ -80,7 +80,7 @@ class NatsSink(Sink):
         self._subject = Template("subject", config.subject)
         connection = self._connection = NatsConnection(config)
         await connection.connect(f"{context.name}-{context.instance_id}")
-        # The library's own way of publishing many at once never ends for a message that the server refuses.
+        # The library's bulk publishing never returns if the server rejects a message.
         self._inbox = connection.client.new_inbox()
         await connection.client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
 
@@ -98,7 +98,7 @@ class NatsSink(Sink):
             for index, record, subject, payload, headers in unsent:
                 reply = ""
                 if self._config.mode == "jetstream":
-                    self._number += 1  # never used again: a late answer means nothing
+                    self._number += 1  # never reused, so late answers are ignored
                     self._unconfirmed[self._number] = (index, record)
                     reply = f"{self._inbox}.{self._number}"
                 await connection.client.publish(subject, payload, reply, headers or None)
@@ -116,7 +116,7 @@ class NatsSink(Sink):
         self._confirmed.clear()
 
     async def _on_answer(self, message: Any) -> None:
-        """Take the server's answer to one message."""
+        """Process the server's answer to one message."""
         index, record = self._unconfirmed.pop(int(message.subject.rpartition(".")[2]), (-1, None))
         if record is None:
             return
@@ -153,7 +153,7 @@ class NatsSink(Sink):
                 deadline = time.monotonic() + timeout_s
 
     async def _raise(self, index: int, record: Record, answer: tuple[int, str]) -> None:
-        """Raise what an answer that is no confirmation means."""
+        """Raise the error for an answer that is not a confirmation."""
         connection = self._connection
         assert connection is not None
         code, description = answer
@@ -162,8 +162,8 @@ class NatsSink(Sink):
             raise RecordRefused(f"subject {subject}: {description}", index, index)
         if code != _NO_STREAM:
             raise Retry(f"{self._config.url}: subject {subject}: {description}")
-        # Where all records have one subject it is not the record that is at fault; and a server that has just been
-        # started may not know its streams yet.
+        # If all records have the same subject, the record is not the cause; and a server that has just started may not
+        # know its streams yet.
         if self._subject.constant is None:
             from nats.errors import Error
             from nats.js.errors import NotFoundError
@@ -178,7 +178,7 @@ class NatsSink(Sink):
         raise Retry(f"{self._config.url}: no stream takes subject {subject}")
 
     def _message(self, index: int, record: Record) -> tuple[str, bytes, dict[str, str]]:
-        """Return subject, payload and headers of a record."""
+        """Return a record's subject, payload and headers."""
         config = self._config
         try:
             subject, payload = self._subject.of(record), payload_of(record.value)

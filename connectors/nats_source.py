@@ -1,4 +1,4 @@
-"""The source ``nats``: a durable pull consumer of a stream, which acknowledges a message when its record is durable."""
+"""The ``nats`` source: a durable pull consumer that acknowledges messages once their records are durable."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .nats_connection import NatsConfig, NatsConnection, check, fault_of_subject
 
 _WAIT_S = 0.5
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
-_QUIET_READS = 20  # without a message, after which the server is asked whether it is there
-_PLAIN_PARTS = 9  # of an acknowledgement's subject without domain and account
+_QUIET_READS = 20  # empty reads after which the connection is checked
+_PLAIN_PARTS = 9  # parts of an acknowledgement subject without domain and account
 _PENDING_BYTES_MAX = 256 << 20
 
 
 @dataclass(kw_only=True)
 class NatsSourceConfig(NatsConfig):
-    """Where NATS is, and what is read of it."""
+    """Settings of the ``nats`` source."""
 
     subject: str = option("The subject to read; * and > are wildcards. Property nats.subject has that of a message.")
     stream: str = option("The stream; empty for the one that takes the subject.", default="")
@@ -49,16 +49,16 @@ class NatsSourceConfig(NatsConfig):
 
 
 class NatsSource(Source):
-    """Messages of a JetStream stream, or of NATS itself."""
+    """Reads messages from a JetStream stream, or from core NATS."""
 
     config = NatsSourceConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._connection: NatsConnection | None = None
-        self._on_the_way: set[int] = set()  # numbers in the stream, taken since it was opened, not acknowledged
-        self._settled: list[tuple[int, str]] = []  # durable; outlives an opening, as numbers do
-        # In the last read; the server may not have got it, or may have been about to send the messages again.
+        self._on_the_way: set[int] = set()  # stream sequence numbers received since opening, not yet acknowledged
+        self._settled: list[tuple[int, str]] = []  # durable; kept across reopening, as numbers stay valid
+        # Acknowledged by the last read; the server may not have received that, or may already be redelivering.
         self._acknowledged: list[tuple[int, str]] = []
         self._stream_made: Any = None
         self._quiet = 0
@@ -107,11 +107,11 @@ class NatsSource(Source):
             except NotFoundError as error:
                 what = f"stream {config.stream}" if config.stream else f"stream that takes subject {config.subject}"
                 raise Retry(f"{config.url}: there is no {what}") from error
-            if made != self._stream_made:  # numbers of another stream of the same name mean other messages
+            if made != self._stream_made:  # a recreated stream: its numbers identify other messages
                 self._settled.clear()
                 self._acknowledged.clear()
                 self._stream_made = made
-            # Nobody says of what an earlier opening took whether it is durable: it is sent again.
+            # Messages received before a reopening may never be reported as durable, so they are redelivered.
             self._settled, self._acknowledged = [*self._acknowledged, *self._settled], []
             self._on_the_way = {number for number, _ in self._settled}
             try:
@@ -147,13 +147,13 @@ class NatsSource(Source):
             self._quiet += 1
             connection.raise_if_lost()
             if self._quiet % _QUIET_READS == 0:
-                await connection.flush()  # the library's reader may have ended without a word
+                await connection.flush()  # the library's reader may have ended silently
         if self._config.mode == "core":
             return [self._record(message, 0, None, None) for message in messages]
         records = []
         for message in messages:
             number, time_ms = _place_of(message.reply)
-            if number not in self._on_the_way:  # else the server was tired of waiting
+            if number not in self._on_the_way:  # else redelivered after a timeout
                 self._on_the_way.add(number)
                 settle = partial(self._settle, number, message.reply)
                 records.append(self._record(message, time_ms, settle, partial(self._on_the_way.discard, number)))
@@ -214,7 +214,7 @@ class NatsSource(Source):
 
 
 def _place_of(reply: str) -> tuple[int, int]:
-    """Return a message's number in its stream and when it was stored, in milliseconds, of where it is acknowledged."""
+    """Return a message's stream sequence number and its time in milliseconds, from its acknowledgement subject."""
     # $JS.ACK.[domain.account.]stream.consumer.delivered.number.consumer's number.nanoseconds.pending[.token]
     parts = reply.split(".")
     at = 5 if len(parts) == _PLAIN_PARTS else 7

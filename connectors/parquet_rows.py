@@ -1,7 +1,7 @@
-"""Rows of Parquet files as JSON objects, with every value that Parquet can hold.
+"""Rows of Parquet files as JSON objects, with all values that Parquet supports.
 
-Arrow makes Python objects of most values. Those that Python has no object for are read one by one: times of years that
-`datetime` does not know, and nanoseconds, which are texts of ISO 8601 as all others.
+Arrow converts most values to Python objects. Values without a Python type are read one by one: times in years that
+`datetime` does not support, and nanoseconds. Like all times, they become ISO 8601 strings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 1000
 _UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""How many are a second."""
+"""Units per second."""
 _DAY_S = 86_400
 _CYCLE_DAYS = 146_097
 """Days of 400 years, after which the calendar repeats."""
@@ -30,7 +30,7 @@ def rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
 
     Raises:
         BrokenObject: the file is damaged.
-        OSError: the disk is.
+        OSError: reading failed.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -48,7 +48,7 @@ def rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
     except OSError as error:
         if error.errno is not None:
             raise
-        raise BrokenObject(str(error)) from error  # Arrow's own, of damaged pages
+        raise BrokenObject(str(error)) from error  # raised by Arrow for damaged pages
 
 
 def _encoded(row: Mapping[str, Any], number: int) -> bytes | DeadLetter:
@@ -63,7 +63,7 @@ def _letter(error: Exception, number: int) -> DeadLetter:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
-    """Yield the rows of a batch as objects, or why one cannot be read."""
+    """Yield each row of a batch as an object, or the error if it cannot be read."""
     try:
         yield from batch.to_pylist()
     except (ValueError, OverflowError):
@@ -75,7 +75,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 
 
 def _value(scalar: pa.Scalar[Any]) -> Any:
-    """Return a value as Python has it, and a time that Python has no object for as text."""
+    """Return a Python value; times that Python does not support are strings."""
     import pyarrow as pa
 
     if not scalar.is_valid:
@@ -106,7 +106,7 @@ def _value(scalar: pa.Scalar[Any]) -> Any:
 
 
 def _timestamp(value: int, unit: str, zone: str | None) -> str:
-    """Return a time as `datetime.isoformat` has it, for all years and with nanoseconds."""
+    """Format a time like `datetime.isoformat`, for all years and with nanoseconds."""
     seconds, fraction = divmod(value, _UNITS[unit])
     if zone is None:
         days, rest = divmod(seconds, _DAY_S)
@@ -118,7 +118,7 @@ def _timestamp(value: int, unit: str, zone: str | None) -> str:
 
 
 def _offset(seconds: int, zone: str) -> int:
-    """Return the seconds that a time zone is ahead of UTC at a moment; in years that Python does not know of 0."""
+    """Return a time zone's UTC offset at a time, in seconds; 0 in years that Python does not support."""
     import pyarrow as pa
 
     try:
@@ -131,9 +131,9 @@ def _offset(seconds: int, zone: str) -> int:
 
 
 def _date(days: int) -> str:
-    """Return a day since 1970 in ISO 8601; years before 0 and above 9999 have a sign."""
+    """Format a number of days since 1970 as ISO 8601; years before 0 and above 9999 have a sign."""
     cycles, day = divmod(days, _CYCLE_DAYS)
-    found = datetime(1970, 1, 1) + timedelta(days=day)  # noqa: DTZ001  a day of the calendar
+    found = datetime(1970, 1, 1) + timedelta(days=day)  # noqa: DTZ001  a calendar date
     year = found.year + 400 * cycles
     return f"{year:04}-{found:%m-%d}" if 0 <= year <= 9999 else f"{year:+05}-{found:%m-%d}"
 

@@ -1,7 +1,7 @@
-"""Messages of PostgreSQL's output plugin ``pgoutput``, protocol version 1, made of the bytes that it sends.
+"""Decoder for messages of PostgreSQL's output plugin ``pgoutput``, protocol version 1.
 
-Nothing here asks or waits. A `Relation` comes before the first change of a table on a connection and again after each
-change of its columns; the tuples of changes mean its columns, in its order.
+There is no I/O in this module. A `Relation` precedes the first change of a table on a connection, and is sent again
+after each change of its columns; the tuples of changes have its columns, in its order.
 
 Source: PostgreSQL documentation, chapter "Logical Replication Message Formats".
 """
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class Unchanged:
-    """A value that is stored out of line and was not changed, so that it is not sent."""
+    """An unchanged value that is stored out of line and therefore not sent."""
 
     def __repr__(self) -> str:
         return "UNCHANGED"
@@ -22,20 +22,20 @@ class Unchanged:
 
 UNCHANGED: Final = Unchanged()
 Value: TypeAlias = "str | bytes | Unchanged | None"
-"""A text, bytes of PostgreSQL's binary format, null, or not sent."""
+"""Text, bytes in PostgreSQL's binary format, null, or not sent."""
 Tuple: TypeAlias = "tuple[Value, ...]"
 
 
 class Begin(NamedTuple):
-    """A transaction begins; its changes follow, and then its `Commit`."""
+    """Start of a transaction; its changes follow, and then its `Commit`."""
 
     commit_lsn: int
-    time_us: int  # since 2000
+    time_us: int  # microseconds since 2000
     xid: int
 
 
 class Commit(NamedTuple):
-    """A transaction is at its end."""
+    """End of a transaction."""
 
     commit_lsn: int
     end_lsn: int
@@ -43,7 +43,7 @@ class Commit(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The transaction came from another server."""
+    """The transaction originates from another server."""
 
     lsn: int
     name: str
@@ -69,7 +69,7 @@ class Relation(NamedTuple):
 
 
 class Type(NamedTuple):
-    """A type that is not PostgreSQL's own."""
+    """A type that is not built into PostgreSQL."""
 
     id: int
     schema: str
@@ -84,7 +84,7 @@ class Insert(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A changed row; ``old`` is the whole row, or its key where ``is_key``, or None where the key stayed the same."""
+    """A changed row; ``old`` is the whole row, or its key if ``is_key``, or None if the key did not change."""
 
     relation: int
     old: Tuple | None
@@ -93,7 +93,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A row that is gone; ``old`` is the whole row, or its key where ``is_key``."""
+    """A deleted row; ``old`` is the whole row, or its key if ``is_key``."""
 
     relation: int
     old: Tuple
@@ -101,14 +101,14 @@ class Delete(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Tables that were emptied."""
+    """Truncated tables."""
 
     relations: tuple[int, ...]
     options: int
 
 
 class LogicalMessage(NamedTuple):
-    """What somebody wrote by ``pg_logical_emit_message``."""
+    """A message written with ``pg_logical_emit_message``."""
 
     is_transactional: bool
     lsn: int
@@ -120,11 +120,11 @@ Message: TypeAlias = "Begin | Commit | Origin | Relation | Type | Insert | Updat
 
 
 class MalformedMessage(ValueError):
-    """The bytes are no message of protocol version 1."""
+    """The bytes are not a valid message of protocol version 1."""
 
 
 class _Reader:
-    """Bytes that are taken from the beginning."""
+    """Reads bytes from the front."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -154,7 +154,7 @@ class _Reader:
         for _ in range(self.number(_INT16)):
             kind = self.letter()
             if kind == "t":
-                # A database with the encoding SQL_ASCII may hold any bytes; they cost one change.
+                # A database with the encoding SQL_ASCII may contain any bytes; only this change is invalid.
                 values.append(self.bytes(self.number(_INT32)).decode("utf-8", "surrogateescape"))
             elif kind == "n":
                 values.append(None)
@@ -255,10 +255,10 @@ _READERS: Mapping[int, Callable[[_Reader], Message]] = {
 
 
 def decode(data: bytes) -> Message:
-    """Return the message that bytes mean.
+    """Decode a message.
 
     Raises:
-        MalformedMessage: they are none.
+        MalformedMessage: the bytes are not a valid message.
     """
     if not data or data[0] not in _READERS:
         raise MalformedMessage(f"a message of kind {data[:1]!r}")
@@ -272,11 +272,11 @@ def decode(data: bytes) -> Message:
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a place in the log as PostgreSQL writes it, ``16/B374D848``."""
+    """Format an LSN like PostgreSQL, ``16/B374D848``."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def lsn_of(text: str) -> int:
-    """Return the number of a place in the log. Raises ValueError."""
+    """Parse an LSN. Raises ValueError."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)

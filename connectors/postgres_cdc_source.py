@@ -1,17 +1,18 @@
-"""The source ``postgres-cdc``: changes of the tables of a PostgreSQL, by logical replication.
+"""The ``postgres-cdc`` source reads changes of PostgreSQL tables by logical replication.
 
-The server keeps its log for a slot until it hears that the records made of it are durable. So nothing is lost, whatever
-is killed; what was on its way comes again. The position is that of a change: the place in the log where its transaction
-was committed, and its number in it. What comes again and lies before the position is left out.
+The server retains its log for a replication slot until the source confirms that the resulting records are durable. So
+no change is lost in a crash; changes in flight are sent again. The position identifies a change: the LSN at which its
+transaction was committed, and its number in the transaction. Changes before the position are skipped.
 
-The first time there is a snapshot: the rows of all tables at the place where the changes begin. If it is interrupted,
-it begins anew, and the changes since the slot was made follow, so that by key everything is as in the tables.
+On the first start, the source takes a snapshot: the rows of all tables at the LSN at which the changes start. If the
+snapshot is interrupted, it is repeated, followed by all changes since the slot was created, so that the final state of
+each key matches the tables.
 
-With an include list, tables that an update adds to it, or that are created later, join within seconds: their rows come
-first, then their changes. With ``snapshot.mode`` ``never`` only changes come, from the time at which the table joined.
+With an include list, tables that are added to it by an update, or created later, join within seconds: first their rows
+are sent, then their changes. With ``snapshot.mode`` ``never``, only changes since the table joined are sent.
 
-Slot and publication are made if they are missing; they stay when the source is deleted, and the server keeps its log
-for them: ``SELECT pg_drop_replication_slot('…')``.
+The slot and the publication are created if they are missing. They remain when the source is deleted, and the server
+keeps retaining its log until you drop the slot: ``SELECT pg_drop_replication_slot('…')``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 RECORDS_AT_ONCE = 1000
 BYTES_AT_ONCE = 1 << 20
 WAIT_S = 0.5
-"""How long a `read` that finds nothing waits."""
+"""How long `read` waits if there is nothing to read, in seconds."""
 READ_S = 1.0
 
 
@@ -78,7 +79,7 @@ _UNSUPPORTED: Unsupported = {
 
 @dataclass
 class PostgresCdcConfig:
-    """Which database, which tables, and what is made of their changes."""
+    """Settings of the ``postgres-cdc`` source."""
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
@@ -141,11 +142,11 @@ class PostgresCdcConfig:
 
 @dataclass(slots=True)
 class _Batch:
-    """What one read returned.
+    """The records of one read.
 
     Attributes:
-        end_lsn: up to where the log is not needed any more once the batch and those before it are durable.
-        is_durable: whether it is.
+        end_lsn: LSN up to which the log can be released once this and all earlier batches are durable.
+        is_durable: whether this batch is durable.
     """
 
     end_lsn: int
@@ -154,13 +155,13 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Progress:
-    """Where the source stands since it was opened.
+    """Progress of the source since it was opened.
 
     Attributes:
-        position: behind what was read last: the commit's place, and the number of its changes; None before a snapshot.
-        end_lsn: behind the last whole transaction.
-        durable_lsn: up to where the log is not needed any more.
-        batches: on their way, in order.
+        position: after the last change read: the LSN of its commit, and its number; None before a snapshot.
+        end_lsn: end of the last complete transaction.
+        durable_lsn: LSN up to which the log can be released.
+        batches: batches in flight, in order.
     """
 
     position: tuple[int, int] | None
@@ -169,13 +170,13 @@ class _Progress:
     batches: deque[_Batch] = field(default_factory=deque)
 
     def settle(self) -> None:
-        """Take batches at the front that are durable for what they are."""
+        """Remove durable batches from the front, and advance `durable_lsn`."""
         while self.batches and self.batches[0].is_durable:
             self.durable_lsn = max(self.durable_lsn, self.batches.popleft().end_lsn)
 
 
 class PostgresCdcSource(Source):
-    """Changes of the tables of a PostgreSQL, by logical replication, with a snapshot before them."""
+    """Reads changes of PostgreSQL tables by logical replication, after a snapshot of their rows."""
 
     config = PostgresCdcConfig
     _progress: _Progress | None = None
@@ -261,7 +262,7 @@ class PostgresCdcSource(Source):
         ) and (not config.schemas or any(re.fullmatch(pattern, schema, re.IGNORECASE) for pattern in config.schemas))
 
     def _begin(self) -> None:
-        """Have the log sent."""
+        """Start replication."""
         progress = self._progress
         assert progress is not None
         connection = connect(self._conninfo, is_replication=True)
@@ -270,7 +271,7 @@ class PostgresCdcSource(Source):
             options["messages"] = "true"
         try:
             start_lsn = progress.position[0] if progress.position else 0
-            # A transaction is sent if it was committed at the place or behind it.
+            # The server sends transactions committed at the start LSN or later.
             self._stream = LogStream(connection, self._slot, start_lsn, options)
         except BaseException:
             connection.close()
@@ -332,7 +333,7 @@ class PostgresCdcSource(Source):
         return records
 
     def _records(self, data: bytes) -> list[Record]:
-        """Return the records of a message of the log that is behind the position."""
+        """Return the records of a log message, without changes before the position."""
         progress = self._progress
         assert progress is not None
         try:
@@ -383,7 +384,7 @@ class PostgresCdcSource(Source):
         return None
 
     def _snapshot_records(self, snapshot: Snapshot) -> Iterator[list[Record]]:
-        """Yield the rows of all tables; behind the last ones the position is known."""
+        """Yield the rows of all tables; the position is set with the last ones."""
         assert self._sql is not None
         assert self._progress is not None
         relations = published_tables(self._sql, self._publication)
@@ -395,7 +396,7 @@ class PostgresCdcSource(Source):
     def _row_records(
         self, reader: RowReader, relations: Sequence[Relation], lsn: int
     ) -> Generator[list[Record], None, list[Record]]:
-        """Yield the rows of tables, and return the last ones once the tables are free again."""
+        """Yield the rows of tables, and return the last ones once the reader's transaction has ended."""
         moment = Moment(lsn, int(time.time() * 1000))
         waiting: list[Record] = []
         for relation in relations:
@@ -413,15 +414,16 @@ class PostgresCdcSource(Source):
         return waiting
 
     def _added_records(self, relations: Sequence[Relation]) -> Iterator[list[Record]]:
-        """Yield the rows of tables that have joined; the log waits meanwhile, so that its changes come behind them."""
+        """Yield the rows of tables that have joined. The log is not read meanwhile, so that their changes follow."""
         assert self._progress is not None
         self._reader = RowReader(self._conninfo)
         yield (yield from self._row_records(self._reader, relations, self._progress.end_lsn))
 
     def _behind_snapshot(self, snapshot: Snapshot) -> tuple[int, int]:
-        """Return where changes begin.
+        """Return the position at which changes start.
 
-        Where the slot was there before, another snapshot may have been interrupted. Its rows are in the topic, so the
-        changes since then follow, those that this snapshot has seen too: rows that were deleted meanwhile are in none.
+        If the slot already existed, an earlier snapshot may have been interrupted, and its rows are in the topic. Then
+        all changes since the slot was created follow, including those that this snapshot contains: rows deleted
+        meanwhile are not in this snapshot, so their deletions must be sent.
         """
         return (snapshot.lsn if self._confirmed is None else self._confirmed, 0)

@@ -1,14 +1,14 @@
-"""Records of changes: what the messages of `pgoutput` become, and the rows of a snapshot.
+"""Change records, created from messages of `pgoutput` and from snapshot rows.
 
     {"op": "u", "before": null, "after": {"id": 1, "name": "x"}, "table": "public.people", "lsn": "0/16B3748", "ts": 1}
 
 ``op`` is c, u or d for INSERT, UPDATE and DELETE, r for a row of the snapshot, t for TRUNCATE, m for a message.
-``before`` is the whole row where the table's REPLICA IDENTITY is FULL, else the key, and null where nobody sent it. A
-value stored out of line that was not changed is not sent: ``after`` leaves it out, and ``unchanged`` names it. An
-UPDATE that changes the key is a d of the old key and a c of the new row, as consumers and compaction go by keys. As in
-Debezium, the d has the new key in the property `NEW_KEY`, and the c has the old one in `OLD_KEY`, both as JSON objects.
-By these the sink ``jdbc`` changes the row that is there, so that values that were not sent stay. Other consumers lose
-these, unless REPLICA IDENTITY is FULL.
+``before`` is the whole row if the table's REPLICA IDENTITY is FULL, else the key, or null if the server did not send
+it. Unchanged values stored out of line are not sent: ``after`` omits them, and ``unchanged`` lists their names. An
+UPDATE that changes the key becomes a d of the old key and a c of the new row, as consumers and compaction work by key.
+As in Debezium, the d has the new key in the property `NEW_KEY`, and the c has the old one in `OLD_KEY`, both as JSON
+objects. With these, the ``jdbc`` sink updates the existing row, so that values that were not sent are kept. Other
+consumers lose such values, unless REPLICA IDENTITY is FULL.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _COLUMN = Callable[[str], str]
 
 
 class Envelope(NamedTuple):
-    """How records look.
+    """Format of the records.
 
     Attributes:
-        is_debezium: whether as those of Debezium, with ``source`` and ``ts_ms``.
-        server: its name there.
-        database: its name there.
-        has_tombstones: whether behind each d there is a record without a value.
+        is_debezium: whether to use Debezium's format, with ``source`` and ``ts_ms``.
+        server: server name in that format.
+        database: database name in that format.
+        has_tombstones: whether each d is followed by a record without a value.
     """
 
     is_debezium: bool = False
@@ -58,7 +58,7 @@ class Envelope(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """When a change happened: in which transaction, and when that was committed."""
+    """The transaction of a change, and its commit time."""
 
     lsn: int
     time_ms: int
@@ -66,12 +66,12 @@ class Moment(NamedTuple):
 
 
 class TableShape:
-    """A table whose rows become JSON.
+    """A table whose rows are converted to JSON.
 
     Attributes:
-        name: with its schema.
-        is_wanted: whether its changes are.
-        key: places of the key columns.
+        name: name with schema.
+        is_wanted: whether its changes are selected.
+        key: indexes of the key columns.
     """
 
     def __init__(self, relation: Relation, key: Sequence[int], *, is_wanted: bool) -> None:
@@ -82,7 +82,7 @@ class TableShape:
         self._columns = [(f"{quoted(column.name)}:", encoder_of(column.type_oid)) for column in relation.columns]
 
     def row(self, values: Tuple) -> str:
-        """Return a row as JSON, without what was not sent."""
+        """Return a row as JSON, without values that were not sent."""
         return (
             "{"
             + ",".join([
@@ -98,7 +98,7 @@ class TableShape:
         return self.row(tuple(value if place in self.key else UNCHANGED for place, value in enumerate(values)))
 
     def key_of(self, values: Tuple) -> str | None:
-        """Return the key of a row: the value's text, or an object where the key has several columns; None for none."""
+        """Return a row's key: the value as text, or an object if the key has several columns; None without a key."""
         if not self.key:
             return None
         if len(self.key) > 1:
@@ -108,21 +108,21 @@ class TableShape:
 
 
 class ChangeMaker:
-    """Makes records of one connection's messages.
+    """Converts one connection's messages to records.
 
     Attributes:
-        moment: of the transaction at hand.
+        moment: of the current transaction.
     """
 
     def __init__(
         self, envelope: Envelope, is_wanted: Callable[[str], bool], key_columns: Callable[[Relation], Sequence[str]]
     ) -> None:
-        """Prepare.
+        """Create a converter.
 
         Args:
-            envelope: of the records.
-            is_wanted: whether a table's changes are, by schema.table.
-            key_columns: returns names of a table's primary key where the server does not mark them.
+            envelope: format of the records.
+            is_wanted: returns whether a table, given as schema.table, is selected.
+            key_columns: returns a table's primary key columns if the server does not mark them.
         """
         self.moment = Moment(0, 0)
         self._envelope = envelope
@@ -139,7 +139,7 @@ class ChangeMaker:
         return TableShape(relation, key, is_wanted=self._is_wanted(f"{relation.schema}.{relation.name}"))
 
     def records(self, message: Message) -> list[Record]:
-        """Return what a message becomes; most often one record, or none."""
+        """Return the records of a message, usually one or none."""
         if isinstance(message, Insert):
             table = self._tables[message.relation]
             return [self._made(table, "c", None, message.new)] if table.is_wanted else []
@@ -163,7 +163,7 @@ class ChangeMaker:
         return []
 
     def snapshot_row(self, table: TableShape, values: Tuple, moment: Moment) -> Record:
-        """Return the record of a row that a snapshot read."""
+        """Return the record of a snapshot row."""
         self.moment = moment
         return self._record(table, "r", "null", table.row(values), table.key_of(values))
 
@@ -171,7 +171,7 @@ class ChangeMaker:
         new, old = message.new, message.old
         if old is None:
             return [self._made(table, "u", None, new)]
-        if not message.is_key:  # the whole old row, with what the new one lacks
+        if not message.is_key:  # the whole old row, including values missing from the new one
             new = tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
         if table.key and any(_differ(old[place], new[place]) for place in table.key):
             deleted = self._deleted(table, old, is_key=message.is_key)

@@ -1,4 +1,4 @@
-"""How psycopg reads values of PostgreSQL that Python's own types would change, or cannot hold."""
+"""Psycopg loaders for PostgreSQL values that Python's types would change or do not support."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 JSON_TYPES = frozenset((114, 3802, 199, 3807))
-"""Numbers of the types json, jsonb, and arrays of these."""
+"""OIDs of the types json, jsonb, and arrays of these."""
 SETTINGS = ("SET datestyle = 'ISO'", "SET intervalstyle = 'postgres'")
-"""Of a session whose texts are read by these."""
+"""Session settings that these loaders require."""
 _BETWEEN = re.compile(r" (?=\d)")
-"""The space between day and time, and not the one before BC."""
+"""The space between day and time, but not the one before BC."""
 
 
 class RawJson(str):
-    """A text that is JSON already, with all digits of its numbers."""
+    """Text that is already JSON, with all digits of its numbers."""
 
     __slots__ = ()
 
 
 class SqlText(str):
-    """A value as the database shows it, of a type whose other values Python has objects for."""
+    """The database's text for a value that Python does not support, though it supports others of the type."""
 
     __slots__ = ()
 
 
 def read_exactly(connection: Connection[Any]) -> None:
-    """Have JSON read as text, and intervals, whose months have no number of days."""
+    """Read JSON as text, and intervals, too, since months have no fixed number of days."""
     from psycopg.types.string import TextLoader
 
     class JsonLoader(TextLoader):  # type: ignore[misc]
@@ -43,9 +43,9 @@ def read_exactly(connection: Connection[Any]) -> None:
 
 
 def read_all_times(connection: Connection[Any]) -> None:
-    """Have times that Python has no object for read as texts: infinity, years before 1 and above 9999, and 24:00.
+    """Read times that Python does not support as text: infinity, years before 1 and above 9999, and 24:00.
 
-    Times are read several times slower then.
+    This makes reading times several times slower.
     """
     from psycopg import DataError
     from psycopg.types import datetime as loaders

@@ -1,4 +1,4 @@
-"""Connections of `postgres_cdc_source`: one that asks, one that the log comes on, two for the time of a snapshot."""
+"""Connections of `postgres_cdc_source`: one for queries, one for the log, and two during a snapshot."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 STATUS_S = 2.0
-"""How often the server is told up to where its log is not needed any more."""
+"""How often the source reports to the server up to where its log can be released, in seconds."""
 _SERVER_WAITS_MS = 300_000
-"""How long the server waits for an answer: a source whose topic takes nothing gives none."""
+"""The server's timeout for status reports, in milliseconds: a source whose topic is blocked sends none."""
 _EPOCH_S = 946_684_800
-_DATA_BYTES = 25  # kind, two places of the log, time
+_DATA_BYTES = 25  # kind, two LSNs, time
 _KEEPALIVE = struct.Struct(">cQqB")
 _STATUS = struct.Struct(">cQQQqB")
 
 
 class ReplicationLost(Retry):
-    """The connection that the log comes on has ended."""
+    """The replication connection was lost."""
 
 
 def connect(conninfo: dict[str, Any], *, is_replication: bool = False) -> Connection[Any]:
-    """Return a connection in autocommit whose texts are fit for `postgres_values`.
+    """Return an autocommit connection with the settings that `postgres_values` requires.
 
     Raises:
         InvalidConfig: the library is missing.
-        Retry: the server is away, or refuses the user.
+        Retry: the server is unavailable or rejects the user.
     """
     psycopg = need("postgres-cdc", "psycopg")
     more: dict[str, Any] = {"options": SETTINGS + " -c search_path="}
@@ -55,7 +55,7 @@ def command(connection: Connection[Any], text: str) -> list[tuple[str | None, ..
     """Run a statement or a command of the replication protocol, and return its rows as texts.
 
     Raises:
-        Retry: the server refuses it, or is away.
+        Retry: the server rejects it or is unavailable.
     """
     import psycopg
 
@@ -80,12 +80,12 @@ def _line(error: Exception) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Quote a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(*names: str) -> str:
-    """Return a name, with its schema before it, as statements have it."""
+    """Quote a name, with its schema before it, as an SQL identifier."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
@@ -93,14 +93,14 @@ def identifier(*names: str) -> str:
 
 
 def check_server(connection: Connection[Any]) -> None:
-    """Raise Retry if the server's log has nothing for us."""
+    """Raise Retry if the server is not set up for logical replication."""
     ((level,),) = command(connection, "SHOW wal_level")
     if level != "logical":
         raise Retry(f"the server's wal_level is {level}; set wal_level = logical, and restart it")
 
 
 def create_publication(connection: Connection[Any], name: str, tables: Sequence[tuple[str, str]] | None) -> None:
-    """Make a publication, unless there is one; ``tables`` are None for all of the database."""
+    """Create a publication if it is missing; ``tables`` is None for all tables of the database."""
     if command(connection, f"SELECT 1 FROM pg_publication WHERE pubname = {literal(name)}"):
         return
     if tables is not None and not tables:
@@ -110,10 +110,10 @@ def create_publication(connection: Connection[Any], name: str, tables: Sequence[
 
 
 def slot_position(connection: Connection[Any], name: str) -> int | None:
-    """Return up to where a slot is confirmed, None if there is no such slot.
+    """Return a slot's confirmed LSN, or None if the slot does not exist.
 
     Raises:
-        Retry: it is of another kind, or lost.
+        Retry: the slot is of another kind, or lost.
     """
     rows = command(
         connection,
@@ -131,7 +131,7 @@ def slot_position(connection: Connection[Any], name: str) -> int | None:
 
 
 def lost_remedy(name: str) -> str:
-    """Return what to do about a slot that cannot go on."""
+    """Return the advice for a slot that cannot continue."""
     return (
         f"SELECT pg_drop_replication_slot({literal(name)}) if it is there; then changes since are read again by a"
         " snapshot: set snapshot.mode to when_needed"
@@ -139,7 +139,7 @@ def lost_remedy(name: str) -> str:
 
 
 def published_tables(connection: Connection[Any], publication: str) -> list[Relation]:
-    """Return the tables of a publication with their columns and, as keys, those of the primary key."""
+    """Return the tables of a publication with their columns; the primary key columns are marked as keys."""
     rows = command(
         connection,
         "SELECT c.oid, p.schemaname, p.tablename, c.relreplident, a.attname, a.atttypid, a.attnum = ANY (i.indkey)"
@@ -161,7 +161,7 @@ def published_tables(connection: Connection[Any], publication: str) -> list[Rela
 
 
 def primary_key(connection: Connection[Any], relation: Relation) -> list[str]:
-    """Return the columns of a table's primary key; none if it has none, or is gone."""
+    """Return a table's primary key columns; empty without a primary key, or if the table is gone."""
     rows = command(
         connection,
         "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)"
@@ -174,7 +174,7 @@ def primary_key(connection: Connection[Any], relation: Relation) -> list[str]:
 
 
 class RowReader:
-    """The rows of tables as they are now, in one transaction."""
+    """Reads the current rows of tables in one transaction."""
 
     def __init__(self, conninfo: dict[str, Any]) -> None:
         """Begin."""
@@ -186,7 +186,7 @@ class RowReader:
         command(self._reader, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def rows(self, table: Relation, count: int) -> Iterator[list[tuple[str | None, ...]]]:
-        """Yield the rows of a table, so many at once, each value a text."""
+        """Yield the rows of a table in batches of `count`, with all values as text."""
         assert self._reader is not None
         columns = ", ".join(f"{identifier(column.name)}::text" for column in table.columns)
         query = f"SELECT {columns} FROM ONLY {identifier(table.schema, table.name)}"
@@ -204,10 +204,10 @@ class RowReader:
 
 
 class Snapshot(RowReader):
-    """The rows of tables as they were at one place of the log."""
+    """Reads the rows of tables as of one LSN."""
 
     def __init__(self, conninfo: dict[str, Any], slot: str) -> None:
-        """Take it; ``slot`` is the name of one that lives as long as this."""
+        """Take a snapshot; ``slot`` is the name of a temporary slot that exists as long as the snapshot."""
         self._holder = connect(conninfo, is_replication=True)
         self._reader = None
         try:
@@ -232,17 +232,17 @@ class Snapshot(RowReader):
 
 
 class LogStream:
-    """The log from a place on, over one connection.
+    """The log from an LSN on, over one connection.
 
     Attributes:
-        seen_lsn: up to where the server has sent all there is, as it says from time to time.
+        seen_lsn: LSN up to which the server has sent everything, as last reported.
     """
 
     def __init__(self, connection: Connection[Any], slot: str, start_lsn: int, options: dict[str, str]) -> None:
         """Begin.
 
         Raises:
-            Retry: the slot is in use, or gone.
+            Retry: the slot is in use, or does not exist.
         """
         from psycopg.pq import ExecStatus
 
@@ -259,10 +259,10 @@ class LogStream:
             raise Retry(" ".join(result.error_message.decode("utf-8", "replace").split()))
 
     def next(self, wait_s: float) -> bytes | None:
-        """Return the next message of the plugin; None if none comes in time.
+        """Return the plugin's next message, or None on timeout.
 
         Raises:
-            ReplicationLost: the connection has ended.
+            ReplicationLost: the connection was lost.
         """
         import psycopg
 
@@ -296,14 +296,14 @@ class LogStream:
         return None
 
     def tell(self, durable_lsn: int, *, asks: bool = False) -> None:
-        """Tell the server up to where its log is not needed any more, if it is time or it asks.
+        """Report to the server up to where its log can be released, if a report is due or requested.
 
         Args:
-            durable_lsn: up to there.
-            asks: whether it is told at once, and asked up to where it has sent its log.
+            durable_lsn: LSN to report.
+            asks: whether to report at once, and request the LSN up to which the server has sent its log.
 
         Raises:
-            ReplicationLost: the connection has ended.
+            ReplicationLost: the connection was lost.
         """
         import psycopg
 
@@ -322,7 +322,7 @@ class LogStream:
             raise ReplicationLost(f"the replication has ended: {_line(error)}") from error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
 

@@ -1,9 +1,9 @@
-"""The tables that `postgres_cdc_source` follows, and those that join them later.
+"""The tables that `postgres_cdc_source` follows, including those that join later.
 
-A publication with a list of tables does not get those that are created later, or that an update of the source adds to
-its include list. They are added here. The rows that such a table had before are read once all transactions that were
-running at that time have ended: until then some of its changes may be neither in the log nor visible. The log up to
-that time is read first, as an earlier table of the same name may have changes in it.
+A publication with a list of tables does not include tables that are created later, or that an update of the source adds
+to its include list. They are added here. The existing rows of such a table are read once all transactions that were
+running at that time have ended: until then, some of its changes may be neither in the log nor visible. The log up to
+that time is read first, as it may contain changes of an earlier table with the same name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 LOOK_S = 5.0
-"""Seconds between two looks for new tables."""
+"""Interval at which to check for new tables, in seconds."""
 
 
 def existing_tables(sql: Connection[Any], is_wanted: Callable[[str], bool]) -> list[tuple[str, str]]:
-    """Return schema and name of the tables of a database that are wanted, by ``schema.table``."""
+    """Return schema and name of the selected tables; ``is_wanted`` is called with ``schema.table``."""
     rows = command(
         sql,
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -40,13 +40,13 @@ class FollowedTables:
     """The tables of a publication with a list.
 
     Attributes:
-        complete: ids of the tables whose rows were read; None where rows are not read.
+        complete: ids of the tables whose rows were read; None if rows are not read.
     """
 
     def __init__(
         self, sql: Connection[Any], publication: str, is_wanted: Callable[[str], bool], log: logging.Logger
     ) -> None:
-        """Follow nothing yet."""
+        """Create it without tables."""
         self._sql, self._publication, self._is_wanted, self._log = sql, publication, is_wanted, log
         self.complete: set[int] | None = None
         self._waiting: dict[int, tuple[int, int]] = {}
@@ -54,15 +54,15 @@ class FollowedTables:
         self._due_s = 0.0
 
     def begin(self, complete: Iterable[int] | None) -> None:
-        """Read the rows of tables, but for some.
+        """Start reading rows, except those of complete tables.
 
         Args:
-            complete: ids of the tables whose rows were read; None for all that the publication has.
+            complete: ids of the tables whose rows were read; None for all tables of the publication.
         """
         self.complete = {table.id for table in self._published()} if complete is None else set(complete)
 
     def finish(self, tables: Sequence[Relation]) -> None:
-        """Take the rows of tables for read."""
+        """Mark the rows of tables as read."""
         if self.complete is not None:
             self.complete.update(table.id for table in tables)
         for table in tables:
@@ -70,17 +70,17 @@ class FollowedTables:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether rows of a table are to be read soon."""
+        """Whether the rows of a table are about to be read."""
         return bool(self._waiting)
 
     def ready(self, seen_lsn: int) -> list[Relation]:
-        """Add new tables to the publication, if it is time, and return those whose rows can be read now.
+        """Add new tables to the publication, if a check is due, and return those whose rows can be read now.
 
         Args:
-            seen_lsn: up to where the log has been read.
+            seen_lsn: LSN up to which the log has been read.
 
         Raises:
-            Retry: the server is away.
+            Retry: the server is unavailable.
         """
         if time.monotonic() < self._due_s:
             return []

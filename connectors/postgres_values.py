@@ -1,8 +1,8 @@
-"""Values of PostgreSQL as JSON, made of their texts, so that no digit is lost.
+"""Conversion of PostgreSQL values from text to JSON without loss of digits.
 
-Numbers of integer and floating types are numbers, ``numeric`` is a text with all digits, ``bytea`` base64, times ISO
-texts, ``json`` and ``jsonb`` what they are; everything else is the text that PostgreSQL shows. This is what the sink
-``jdbc`` takes back.
+Integer and floating-point types become numbers, ``numeric`` a string with all digits, ``bytea`` base64, and times ISO
+8601 strings; ``json`` and ``jsonb`` stay as they are, and all other types become strings as PostgreSQL displays them.
+The ``jdbc`` sink accepts this format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INTEGERS = (20, 21, 23, 26)
 _FLOATS = (700, 701)
 
 SETTINGS = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=1 -c bytea_output=hex"
-"""Of a connection whose texts are turned into JSON."""
+"""Connection settings required for the conversion."""
 
 
 def _as_it_is(text: str) -> str:
@@ -56,5 +56,5 @@ _ENCODERS: Mapping[int, Callable[[str], str]] = {
 
 
 def encoder_of(type_oid: int) -> Callable[[str], str]:
-    """Return what makes JSON of a type's texts."""
+    """Return the function that converts a type's text to JSON."""
     return _ENCODERS.get(type_oid, quoted)

@@ -1,4 +1,4 @@
-"""What the source and the sink ``pulsar`` have in common: the other cluster."""
+"""Shared parts of the ``pulsar`` source and sink: connection to the other cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPERATION_S = 5.0
 
 @dataclass(kw_only=True)
 class PulsarClusterConfig:
-    """Where the other cluster is, and how to be let in."""
+    """Connection settings of the ``pulsar`` connectors."""
 
     service_url: str = option(
         "The other cluster, pulsar://host:port, or pulsar+ssl://host:port with TLS; several hosts with commas between"
@@ -64,11 +64,11 @@ _NAMES = {
     "tls_allow_insecure_connection": "tlsAllowInsecureConnection",
     "tls_hostname_verification": "tlsEnableHostnameVerification",
 }
-"""The settings of clients -> the fields."""
+"""Client settings -> fields."""
 
 
 def security_of(config: PulsarClusterConfig) -> ClientSecurity:
-    """Return what the other cluster is shown, and how it is checked. Raises InvalidConfig."""
+    """Return the credentials and TLS settings for the other cluster. Raises InvalidConfig."""
     with named(_NAMES):
         return ClientSecurity(
             auth_plugin=config.auth_plugin,
@@ -82,13 +82,13 @@ def security_of(config: PulsarClusterConfig) -> ClientSecurity:
 
 
 def check_cluster(config: PulsarClusterConfig, topics: list[str], key: str, admin_url: str = "") -> None:
-    """Refuse addresses, credentials or names of topics that cannot be, naming the field. Raises InvalidConfig."""
+    """Validate addresses, credentials and topic names. Raises InvalidConfig, naming the field."""
     try:
         parse_service_url(config.service_url)
     except InvalidConfig as error:
         raise InvalidConfig(f"serviceUrl: {error}") from error
     if not is_built_in(config.auth_plugin):
-        # A worker that checks a config imports nothing of whoever deploys.
+        # When validating a config, a worker must not import the deployer's code.
         raise InvalidConfig(
             f"authPlugin: {config.auth_plugin[:80]!r} is none of token, basic, tls, oauth2 and Pulsar's names of these"
         )
@@ -104,23 +104,23 @@ def check_cluster(config: PulsarClusterConfig, topics: list[str], key: str, admi
 
 
 def check_key(field: str, uri: str) -> None:
-    """Refuse a key that stands in the config itself, which others may look at. Raises InvalidConfig."""
+    """Reject a key given in the config itself, which others may read. Raises InvalidConfig."""
     if uri.startswith("data:") or "PRIVATE KEY" in uri:
         raise InvalidConfig(f"{field}: put the key into a file on the workers, and give file:///path")
 
 
 def encrypting(names: Sequence[str], uri: str) -> dict[str, Any]:
-    """Return what settings of a producer have that encrypts with a public key; empty without names."""
+    """Return the producer settings for encryption with a public key; empty without names."""
     return {"encryption_keys": tuple(names), "crypto_key_reader": UriKeyReader(uri)} if names else {}
 
 
 def decrypting(uri: str, action: str, *, is_ordered: bool) -> dict[str, Any]:
-    """Return what settings of a consumer have that decrypts with a private key, and loses nothing for the want of it.
+    """Return the consumer settings for decryption with a private key.
 
     Args:
-        uri: of the key; empty for none.
+        uri: URI of the key; empty for none.
         action: FAIL, DISCARD or CONSUME.
-        is_ordered: with FAIL nothing behind an entry that cannot be decrypted may be read before it is.
+        is_ordered: with FAIL, whether reading must stop at an entry that cannot be decrypted.
     """
     settings: dict[str, Any] = {"crypto_failure_action": action}
     if uri:
@@ -131,10 +131,10 @@ def decrypting(uri: str, action: str, *, is_ordered: bool) -> dict[str, Any]:
 
 
 def connected(config: PulsarClusterConfig, use: Callable[[Client], _T]) -> tuple[Client, _T]:
-    """Return a client and what was opened with it; the client is closed if that fails.
+    """Return a client and the object that `use` opens with it; the client is closed if that fails.
 
     Raises:
-        Retry: the cluster is away, or refuses.
+        Retry: the cluster is unavailable or refuses the request.
     """
     security = security_of(config).to_dict()
     settings = ClientConfig(operation_timeout_s=OPERATION_S, backoff_max_ms=1000, **security)
@@ -149,7 +149,7 @@ def connected(config: PulsarClusterConfig, use: Callable[[Client], _T]) -> tuple
 
 
 def away(config: PulsarClusterConfig, error: MagnetarError | str, url: str = "") -> Retry:
-    """Return the error that says that the cluster is away, or refuses; with the URL if it is not `service_url`."""
+    """Return the error for an unavailable or refusing cluster, with its URL, by default `service_url`."""
     where = url or config.service_url
     if isinstance(error, str):
         return Retry(f"{where}: {error}")

@@ -1,8 +1,8 @@
-"""The sink ``pulsar``: records to a topic of another cluster, Apache Pulsar or Magnetar.
+"""The ``pulsar`` sink writes records to a topic in another cluster, Apache Pulsar or Magnetar.
 
-A batch is written when the other cluster has stored each of its messages. With EFFECTIVELY_ONCE a producer there is
-named after the sink and the topic that a record came from, and the sequence id is that of the record: a message that is
-sent again is dropped by the other cluster's deduplication, which is switched on for the topic and read back.
+A batch is written once the other cluster has stored each of its messages. With EFFECTIVELY_ONCE, producers there are
+named after the sink and the record's source topic, and use the record's sequence id: the other cluster's deduplication,
+which the sink enables for the topic and verifies, drops messages that are sent again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SEND_S = 5.0
 
 @dataclass
 class PulsarSinkConfig(PulsarClusterConfig):
-    """Where records go, and how."""
+    """Settings of the ``pulsar`` sink."""
 
     topic: str = option("Its topic.", aliases=("topicName",))
     admin_url: str = option(
@@ -54,12 +54,12 @@ class PulsarSinkConfig(PulsarClusterConfig):
 
 
 class PulsarSink(Sink):
-    """Records to a topic of another cluster, Apache Pulsar or Magnetar."""
+    """Writes records to a topic in another cluster, Apache Pulsar or Magnetar."""
 
     config = PulsarSinkConfig
 
     def __init__(self) -> None:
-        """Connect to nobody; what was stored is remembered over a new `open`."""
+        """Create an unconnected sink. Stored messages are remembered when it is opened again."""
         self._stored: set[tuple[str, str]] = set()
         self._client: Client | None = None
 
@@ -103,7 +103,7 @@ class PulsarSink(Sink):
             self._producer("")
 
     def _producer(self, source: str) -> Producer:
-        """Return the producer of records from a topic; there is one for all if they may come again."""
+        """Return the producer for records from a topic; a single one unless the sink is effectively once."""
         if (known := self._producers.get(source)) is not None:
             return known
         config, context = self._config, self._context
@@ -118,7 +118,7 @@ class PulsarSink(Sink):
             settings = replace(
                 settings,
                 name=f"{context.incarnation}/{source}",
-                batching=False,  # a batch that is cut otherwise the second time would be new in part
+                batching=False,  # a retry might split batches differently, and deduplication works on whole batches
                 guard=memory_guard(
                     config.admin_url, config.topic, credentials=self._credentials, timeout_s=OPERATION_S
                 ),
@@ -147,7 +147,7 @@ class PulsarSink(Sink):
         raise away(self._config, failed[min(failed)])
 
     def _send(self, messages: Mapping[int, tuple[Record, bytes]]) -> dict[int, MagnetarError]:
-        """Send messages, wait until it is known what became of each, and return the errors of those that failed."""
+        """Send messages, wait for all outcomes, and return the errors of those that failed."""
         answers = _Answers(len(messages))
         is_exact = self._context.is_exact
         for index, (record, value) in messages.items():
@@ -174,7 +174,7 @@ class PulsarSink(Sink):
 
 
 class _Answers:
-    """What became of the messages of a batch; told on the client's thread."""
+    """Outcomes of a batch's messages; set on the client's thread."""
 
     def __init__(self, count: int) -> None:
         self.failed: dict[int, MagnetarError] = {}
@@ -185,7 +185,7 @@ class _Answers:
             self._all.set()
 
     def of(self, index: int) -> Any:
-        """Return what is called with the answer for one of them."""
+        """Return the callback for one message."""
 
         def answered(error: MagnetarError | None, _message_id: MessageId | None) -> None:
             with self._lock:
@@ -198,13 +198,13 @@ class _Answers:
         return answered
 
     def wait(self) -> None:
-        """Wait until all are answered, which each is when its time is over."""
+        """Wait until all callbacks were called, at the latest after the send timeout."""
         if not self._all.wait(3 * _SEND_S):
             raise TimeoutError(f"{self._left} messages are not answered after {3 * _SEND_S:g} s")
 
 
 def _as_bytes(value: Any, index: int) -> bytes:
-    """Return a value as the payload; nothing for None, which deletes its key from a compacted topic."""
+    """Return a value as payload; empty for None, which deletes the key from a compacted topic."""
     if value is None:
         return b""
     if isinstance(value, bytes):

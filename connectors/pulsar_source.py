@@ -1,12 +1,12 @@
-"""The source ``pulsar``: messages of another cluster, Apache Pulsar or Magnetar.
+"""The ``pulsar`` source reads messages from another cluster, Apache Pulsar or Magnetar.
 
-The instances share a subscription there. A message is acknowledged when its record is durable here; where the source or
-the other cluster ends in between, it comes again. Keys, properties and event times are kept.
+The instances share a subscription there. A message is acknowledged once its record is durable here; if the source or
+the other cluster fails in between, it is redelivered. Keys, properties and event times are preserved.
 
-EFFECTIVELY_ONCE takes one topic without partitions, or one partition. The position is the last message that was read.
-What the subscription gives is always all behind what was acknowledged, which is never more than the position that is
-kept; so what is not behind the position was there before, and is left out. Messages must not expire there (message
-TTL): those behind would be taken for them.
+EFFECTIVELY_ONCE requires one non-partitioned topic, or one partition. The position is the last message read. The
+subscription delivers all messages after the last acknowledged one, which is never after the stored position; so
+messages up to the position are duplicates, and skipped. Messages must not expire there (message TTL), as later messages
+would be mistaken for them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .pulsar_cluster import PulsarClusterConfig, away, check_cluster, check_key,
 READ_MAX = 1000
 _WAIT_MS = 300
 _AWAY_S = 1.0
-"""How long the client may be without its broker until the source says so."""
+"""How long the client may be disconnected before the source reports it, in seconds."""
 
 
 @dataclass
 class PulsarSourceConfig(PulsarClusterConfig):
-    """Which topics are read, and how."""
+    """Settings of the ``pulsar`` source."""
 
     topics: list[str] = option("Its topics.", aliases=("topic", "topicName"))
     subscription_name: str = option(
@@ -58,12 +58,12 @@ class PulsarSourceConfig(PulsarClusterConfig):
 
 
 class PulsarSource(Source):
-    """Messages of another cluster, Apache Pulsar or Magnetar, by a subscription."""
+    """Reads messages from another cluster, Apache Pulsar or Magnetar, through a subscription."""
 
     config = PulsarSourceConfig
 
     def __init__(self) -> None:
-        """Connect to nobody."""
+        """Create an unconnected source."""
         self._client: Client | None = None
         self._consumer: Consumer | None = None
 
@@ -141,7 +141,7 @@ class PulsarSource(Source):
         return records
 
     def _look_after(self, consumer: Consumer) -> None:
-        """Find out whether there is nothing to read, or nobody to read from."""
+        """Raise if the source has been disconnected for too long."""
         now_s = time.monotonic()
         if consumer.is_connected:
             self._away_since_s = None
@@ -152,7 +152,7 @@ class PulsarSource(Source):
 
     def _durable(self, consumer: Consumer, messages: Sequence[Message]) -> None:
         if consumer is not self._consumer:
-            return  # they were read before a new `open`, and come again
+            return  # read before the source was reopened; they are redelivered
         try:
             if self._is_exact:
                 consumer.acknowledge_cumulative(messages[-1])
@@ -173,6 +173,6 @@ class PulsarSource(Source):
 
 
 def _place(message: Message) -> tuple[int, ...]:
-    """Return what grows from message to message of a topic."""
+    """Return a tuple that increases from message to message within a topic."""
     ledger_id, entry_id, _, index, _ = message.message_id
     return ledger_id, entry_id, index

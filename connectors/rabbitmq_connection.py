@@ -1,8 +1,8 @@
-"""What source and sink ``rabbitmq`` share: where RabbitMQ is, and a connection with a thread of its own.
+"""Shared parts of the ``rabbitmq`` source and sink: connection settings, and a connection with its own thread.
 
-The thread answers heartbeats while the pipeline is busy, and calls back when something comes. It hands everything over
-under one condition (`RabbitConnection.condition`); when it ends, for whatever reason, `RabbitConnection.trouble` says
-so to everyone who waits.
+The thread answers heartbeats while the pipeline is busy, and runs the callbacks. Shared state is guarded by one
+condition (`RabbitConnection.condition`). When the thread ends, for any reason, it sets `RabbitConnection.trouble` and
+wakes all waiters.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..api.connector_config import option
 from ..errors import InvalidConfig
 from .libraries import need
 
-SHORT_TEXT_MAX = 255  # bytes of a name in AMQP
+SHORT_TEXT_MAX = 255  # maximum bytes of a name in AMQP
 _CLOSE_S = 5.0
 
 
 @dataclass(kw_only=True)
 class RabbitConfig:
-    """Where RabbitMQ is."""
+    """Connection settings of the ``rabbitmq`` connectors."""
 
     host: str = option("Where it is.")
     port: int = option("Its port.", default=5672, limits=(1, 65_535))
@@ -51,7 +51,7 @@ class RabbitConfig:
 
 
 def check(config: RabbitConfig) -> None:
-    """Raise InvalidConfig, naming the field, if settings do not fit together."""
+    """Raise InvalidConfig, naming the field, if settings contradict each other."""
     if not config.host.strip() or "/" in config.host:
         raise InvalidConfig(f"host: {config.host!r} is no name or address of a host")
     if 0 < config.requested_frame_max < 4096:
@@ -68,7 +68,7 @@ def check_name(key: str, text: str) -> None:
 
 
 def fault_of_name(text: str) -> str:
-    """Return why a text is no name in AMQP; empty if it is one."""
+    """Return why a text is not a valid name in AMQP; empty if it is."""
     length = len(text.encode(errors="surrogatepass"))
     return f"has {length} bytes, and AMQP takes {SHORT_TEXT_MAX}" if length > SHORT_TEXT_MAX else ""
 
@@ -77,16 +77,16 @@ class RabbitConnection:
     """One connection with one channel, from `connect` to `close`.
 
     Attributes:
-        condition: held while what callbacks change is looked at; notified by them.
-        trouble: why the connection or the channel is gone; empty while it is there.
-        refusal: the code that the server closed the channel with, 0 if it did not.
-        frame_max: bytes of a frame, and so of a message's properties.
-        blocked: why the server takes nothing for the time being; empty if it does.
-        channel: of the library; to be used on its thread only (`call`).
+        condition: guards the state that callbacks change; notified by them.
+        trouble: why the connection or the channel is closed; empty while it is open.
+        refusal: the code with which the server closed the channel; 0 if it did not.
+        frame_max: maximum bytes of a frame, and so of a message's properties.
+        blocked: why the server has blocked the connection; empty if it has not.
+        channel: the library's channel; to be used on its thread only (`call`).
     """
 
     def __init__(self, config: RabbitConfig, name: str) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self.condition = threading.Condition()
         self.trouble = ""
         self.refusal = 0
@@ -128,37 +128,37 @@ class RabbitConnection:
         """Connect, and open the channel.
 
         Raises:
-            Retry: the server is not there, or does not let us in.
+            Retry: the server is unavailable or rejects the login.
         """
         self._thread.start()
         seconds = (self._config.connection_timeout + self._config.handshake_timeout) / 1000
         self.wait(lambda: self._is_open, seconds, "a channel")
 
     def call(self, action: Callable[[], object]) -> None:
-        """Have something done on the library's thread, soon.
+        """Schedule an action on the library's thread.
 
         Raises:
-            Retry: the connection is gone.
+            Retry: the connection is closed.
         """
         self.raise_if_gone()
 
         def run() -> None:
             try:
                 action()
-            except Exception as error:  # noqa: BLE001  whatever the library raises: the one who waits is told
+            except Exception as error:  # noqa: BLE001  any error of the library is passed on to the waiter
                 self._fail(f"{type(error).__name__}: {error}")
 
         try:
             self._connection.ioloop.add_callback_threadsafe(run)
-        except Exception as error:  # a loop that has just been closed has several ways to say so
+        except Exception as error:  # a loop that was just closed raises various errors
             raise Retry(f"{self._where}: {error}") from error
 
     def ask(self, action: Callable[[Callable[[Any], None]], object], what: str) -> Any:
-        """Call a method of the channel that is answered, and return the answer.
+        """Call a channel method and return the server's answer.
 
         Args:
-            action: gets the callback to give to the method.
-            what: is waited for.
+            action: calls the method with the given callback.
+            what: what is being waited for, for error messages.
         """
         answers: list[Any] = []
 
@@ -172,10 +172,10 @@ class RabbitConnection:
         return answers[0]
 
     def wait(self, is_there: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for something that a callback brings.
+        """Wait for the effect of a callback.
 
         Raises:
-            Retry: it does not come in time, or the connection is gone.
+            Retry: the wait timed out, or the connection is closed.
         """
         deadline = time.monotonic() + seconds
         with self.condition:
@@ -188,7 +188,7 @@ class RabbitConnection:
                 self.condition.wait(min(left_s, 1.0))
 
     def raise_if_gone(self) -> None:
-        """Raise Retry if connection or channel are gone."""
+        """Raise Retry if the connection or the channel is closed."""
         if self.trouble:
             raise Retry(f"{self._where}: {self.trouble}")
 
@@ -199,7 +199,7 @@ class RabbitConnection:
             return
         connection = self._connection
         if connection is not None:
-            with suppress(Exception):  # the loop has ended by itself
+            with suppress(Exception):  # the loop has already ended
                 connection.ioloop.add_callback_threadsafe(self._close_or_stop)
         self._thread.join(_CLOSE_S)
 
@@ -214,7 +214,7 @@ class RabbitConnection:
                 on_close_callback=self._on_close,
             )
             self._connection.ioloop.start()
-        except BaseException as error:  # noqa: BLE001  the thread's last words
+        except BaseException as error:  # noqa: BLE001  reported as the reason for the thread's end
             self._fail(f"{type(error).__name__}: {error}")
         else:
             self._fail("the connection is closed")

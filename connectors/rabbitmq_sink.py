@@ -1,4 +1,4 @@
-"""The sink ``rabbitmq``: publishes a batch at once, and waits until the server has confirmed each message."""
+"""The ``rabbitmq`` sink publishes a whole batch at once, and waits until the server has confirmed each message."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .rabbitmq_connection import RabbitConfig, RabbitConnection, check, check_na
 from .texts import Template, Unfilled, payload_of
 
 _ROUTING_KEY = "routingKey"
-_OTHER_PROPERTIES = 1024  # bytes of a frame that headers do not get
+_OTHER_PROPERTIES = 1024  # bytes of a frame reserved for other properties than headers
 _TOO_LARGE = 406  # code with which the server closes the channel
 _SIZE = re.compile(r"message size (\d+) ")
 
 
 @dataclass(kw_only=True)
 class RabbitSinkConfig(RabbitConfig):
-    """Where RabbitMQ is, and how records are published."""
+    """Settings of the ``rabbitmq`` sink."""
 
     exchange_name: str = option("The exchange; empty for the default one, which routes to the queue of that name.")
     exchange_type: Literal["direct", "fanout", "topic", "headers"] = option(
@@ -43,12 +43,12 @@ class RabbitSinkConfig(RabbitConfig):
 
 
 class RabbitSink(Sink):
-    """Messages of RabbitMQ, confirmed by the server."""
+    """Publishes messages to RabbitMQ, confirmed by the server."""
 
     config = RabbitSinkConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._connection: RabbitConnection | None = None
         self._confirmed = Confirmed()
         self._unconfirmed: dict[int, tuple[int, Record]] = {}  # by delivery tag
@@ -150,7 +150,7 @@ class RabbitSink(Sink):
         self._confirmed.clear()
 
     def _wait(self, connection: RabbitConnection) -> None:
-        """Wait for all confirmations, as long as some come."""
+        """Wait for all confirmations; gives up when none arrive any more."""
         while before := len(self._unconfirmed):
             connection.wait(
                 lambda before=before: len(self._unconfirmed) < before,  # type: ignore[misc]
@@ -159,7 +159,7 @@ class RabbitSink(Sink):
             )
 
     def _on_confirm(self, frame: Any) -> None:
-        """Take the server's answer; on the library's thread."""
+        """Process the server's answer; called on the library's thread."""
         connection, method = self._connection, frame.method
         if connection is None:
             return
@@ -179,7 +179,7 @@ class RabbitSink(Sink):
             connection.condition.notify_all()
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        """Take a message back that no queue takes; comes before its confirmation."""
+        """Process a message returned because it has no queue; called before its confirmation."""
         connection = self._connection
         if connection is None:
             return
@@ -195,7 +195,7 @@ class RabbitSink(Sink):
         return self._routing_key.of(record) if found is None else found
 
     def _message(self, index: int, record: Record) -> tuple[str, bytes, Any]:
-        """Return routing key, payload and properties of a record."""
+        """Return a record's routing key, payload and properties."""
         name = self._config.key_header
         try:
             key, payload = self._key_of(record), payload_of(record.value)
@@ -214,7 +214,7 @@ class RabbitSink(Sink):
         if size > (most := self._connection.frame_max - _OTHER_PROPERTIES):
             raise RecordRefused(f"the properties have {size} bytes, and the server takes {most}", index)
         properties = need("rabbitmq", "pika").BasicProperties(
-            delivery_mode=2,  # kept on disk, in queues that are durable
+            delivery_mode=2,  # persistent, in durable queues
             headers=headers or None,
             message_id=_id_of(index, record),
             timestamp=record.event_time_ms // 1000 or None,
@@ -229,6 +229,6 @@ class RabbitSink(Sink):
 
 
 def _id_of(index: int, record: Record) -> str:
-    """Return the message's id: its topic and place there, or where that is not known its place in the batch."""
+    """Return the message id: the topic and the position there or, if unknown, the index in the batch."""
     text = f"{record.topic}:{record.message_id}" if record.message_id else f"#{index}"
     return text.encode(errors="replace")[-255:].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""The source ``rabbitmq``: consumes a queue, and acknowledges a message when its record is durable."""
+"""The ``rabbitmq`` source consumes a queue, and acknowledges a message once its record is durable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PREFETCH = 2000
 
 @dataclass(kw_only=True)
 class RabbitSourceConfig(RabbitConfig):
-    """Where RabbitMQ is, and what is read of it."""
+    """Settings of the ``rabbitmq`` source."""
 
     queue_name: str = option("The queue. If it is there it is taken as it is; if not it is made.")
     passive: bool = option("Whether the queue has to be there already.", default=False)
@@ -38,18 +38,18 @@ class RabbitSourceConfig(RabbitConfig):
 
 
 class RabbitSource(Source):
-    """Messages of a queue of RabbitMQ."""
+    """Reads messages from a RabbitMQ queue."""
 
     config = RabbitSourceConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._connection: RabbitConnection | None = None
         self._received: deque[tuple[Any, Any, bytes]] = deque()
-        self._unsettled: deque[int] = deque()  # delivery tags, in their order
+        self._unsettled: deque[int] = deque()  # delivery tags, in order
         self._settled: set[int] = set()
         self._failed: list[int] = []
-        self._generation = 0  # delivery tags mean something within one channel only
+        self._generation = 0  # delivery tags are only valid within one channel
 
     def check(self, config: RabbitSourceConfig) -> None:
         """Validate the configuration."""
@@ -81,7 +81,7 @@ class RabbitSource(Source):
         except Retry:
             if connection.refusal != _NOT_FOUND or config.passive:
                 raise
-            connection.close()  # the server has closed the channel with its answer
+            connection.close()  # the server's answer closed the channel
             connection = self._connection = RabbitConnection(config, name)
             connection.connect()
             self._declare(connection)
@@ -174,7 +174,7 @@ class RabbitSource(Source):
             self._failed.append(tag)
 
     def _acknowledge(self, connection: RabbitConnection) -> None:
-        """Tell the server what is durable: all up to the first message that is not."""
+        """Acknowledge all messages up to the first one that is not durable."""
         failed, self._failed = self._failed, []
         for tag in failed:
             connection.call(partial(connection.channel.basic_nack, tag))
@@ -199,7 +199,7 @@ class RabbitSource(Source):
 
 
 def _property(value: Any) -> str:
-    """Return the value of a header, which may be of any kind, as a text."""
+    """Return a header value of any type as text."""
     if isinstance(value, str | bytes):
         return text_of(value)
     return json.dumps(value, ensure_ascii=False, default=text_of if isinstance(value, bytes) else str)

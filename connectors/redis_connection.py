@@ -1,4 +1,4 @@
-"""What the connectors ``redis`` and ``redis-streams`` share: where Redis is, and what its errors mean."""
+"""Shared parts of the ``redis`` and ``redis-streams`` connectors: connection settings and error handling."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _AWAY = (
     "NOPERM",
     "UNKILLABLE",
 )
-"""Words that errors begin with which pass, or which somebody who runs the server has to end."""
+"""First words of errors that are temporary or must be fixed by the server's operator."""
 
 
 @dataclass(kw_only=True)
 class RedisConfig:
-    """Where Redis is."""
+    """Connection settings of the Redis connectors."""
 
     redis_hosts: str = option(
         "Where it is: host:port, with commas between the nodes of a cluster; without a port 6379.", aliases=("url",)
@@ -54,10 +54,10 @@ class RedisConfig:
 
 
 def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:
-    """Return host and port of each node.
+    """Return the host and port of each node.
 
     Raises:
-        InvalidConfig: redisHosts is no list of them, or the other settings do not fit together.
+        InvalidConfig: redisHosts is not a valid list, or other settings contradict each other.
     """
     nodes = []
     for text in filter(None, map(str.strip, config.redis_hosts.split(","))):
@@ -77,7 +77,7 @@ def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:
 
 
 def connect(config: RedisConfig, connector: str) -> Any:
-    """Return a client that has reached the server; use it inside `translated`."""
+    """Return a connected client; use it inside `translated`."""
     redis = need("redis", "redis", connector)
     from redis.backoff import NoBackoff
     from redis.retry import Retry as RedisRetry
@@ -89,7 +89,7 @@ def connect(config: RedisConfig, connector: str) -> Any:
         "socket_connect_timeout": config.connect_timeout / 1000,
         "socket_timeout": config.operation_timeout / 1000,
         "socket_keepalive": config.keep_alive,
-        "retry": RedisRetry(NoBackoff(), 0),  # nothing is tried again in here: the instance does that, and says why
+        "retry": RedisRetry(NoBackoff(), 0),  # no retries here: the instance retries, and reports why
     }
     if config.redis_use_tls:
         settings |= {
@@ -110,7 +110,7 @@ def connect(config: RedisConfig, connector: str) -> Any:
 
 @contextmanager
 def translated(config: RedisConfig) -> Iterator[None]:
-    """Turn errors of the library that pass into `Retry`; others of the server go through."""
+    """Convert the library's temporary errors to `Retry`; other errors of the server are raised unchanged."""
     import redis
 
     try:
@@ -126,13 +126,13 @@ def translated(config: RedisConfig) -> Iterator[None]:
 
 
 def passes(error: Exception) -> bool:
-    """Return whether an error that the server answered is no fault of the command."""
+    """Return whether an error from the server is not caused by the command."""
     import redis
 
     kinds = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
     if isinstance(error, kinds) or "max number of clients" in str(error):
         return True
-    # The library takes the word away where it has a class for the error.
+    # The library removes the first word if it has an exception class for the error.
     named = (
         redis.exceptions.BusyLoadingError,
         redis.exceptions.ReadOnlyError,

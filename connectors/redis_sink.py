@@ -1,4 +1,4 @@
-"""The sink ``redis``: a command for each record, one request for each batch."""
+"""The ``redis`` sink runs a command for each record, with one request per batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STREAM_FIELDS = ("value", "key")
 
 @dataclass(kw_only=True)
 class RedisSinkConfig(RedisConfig):
-    """Where Redis is, and what is done with records."""
+    """Settings of the ``redis`` sink."""
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
@@ -53,12 +53,12 @@ class RedisSinkConfig(RedisConfig):
 
 
 class RedisSink(Sink):
-    """Values, hashes, sets, streams or lists of Redis."""
+    """Writes values, hashes, sets, streams or lists to Redis."""
 
     config = RedisSinkConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._client: Any = None
         self._confirmed = Confirmed()
 
@@ -103,7 +103,7 @@ class RedisSink(Sink):
         self._confirmed.clear()
 
     def _look_at(self, answers: list[Any], at_hand: list[tuple[int, Record]]) -> None:
-        """Raise what the first answer that is an error means."""
+        """Raise the error for the first failed command."""
         faults = [position for position, answer in enumerate(answers) if isinstance(answer, Exception)]
         if not faults:
             return
@@ -149,7 +149,7 @@ def _keyed(record: Record) -> Record:
 
 
 def _joined(commands: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the same as one MSET where nothing is deleted, which is done as a whole or not at all."""
+    """Combine the commands into one atomic MSET, unless some of them delete."""
     if len(commands) < 2 or any(command[0] != "SET" for command in commands):
         return commands
     return [("MSET", *(part for command in commands for part in command[1:]))]

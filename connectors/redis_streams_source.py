@@ -1,7 +1,7 @@
-"""The source ``redis-streams``: entries of Redis streams, read as a consumer of a group.
+"""The ``redis-streams`` source reads entries of Redis streams as a consumer of a group.
 
-An entry is acknowledged (XACK) when its record is durable. What was read and not acknowledged comes again: an
-instance begins with what it had left pending, and takes over what others have left for too long.
+An entry is acknowledged (XACK) once its record is durable. Entries that were read but not acknowledged are read again:
+an instance starts with its own pending entries, and claims entries that others have left pending for too long.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .redis_connection import RedisConfig, connect, nodes_of, translated
 from .texts import text_of
 
 _BLOCK_MS = 500
-_ACKS_MAX = 1000  # ids of one XACK
-_CLAIMS_MAX = 10  # requests of one read
+_ACKS_MAX = 1000  # maximum ids of one XACK
+_CLAIMS_MAX = 10  # maximum requests of one read
 
 _Id = tuple[str, bytes]
 
 
 @dataclass(kw_only=True)
 class RedisStreamsConfig(RedisConfig):
-    """Where Redis is, and which streams are read."""
+    """Settings of the ``redis-streams`` source."""
 
     streams: list[str] = option("Names of the streams; with clientMode Cluster it is one.", aliases=("stream",))
     group: str = option("The consumer group; it is made if need be. Empty for the source's name.", default="")
@@ -55,16 +55,16 @@ class RedisStreamsConfig(RedisConfig):
 
 
 class RedisStreamsSource(Source):
-    """Entries of Redis streams, by a consumer group."""
+    """Reads entries of Redis streams in a consumer group."""
 
     config = RedisStreamsConfig
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare without connecting."""
         self._client: Any = None
-        self._on_the_way: set[_Id] = set()  # read since it was opened, and not yet acknowledged
-        self._settled: list[_Id] = []  # durable; outlives an opening, as ids do
-        self._unread: dict[str, bytes] = {}  # streams with entries of ours that are pending, and where to go on
+        self._on_the_way: set[_Id] = set()  # read since opening, not yet acknowledged
+        self._settled: list[_Id] = []  # durable; kept across reopening, as ids stay valid
+        self._unread: dict[str, bytes] = {}  # streams with pending entries of this consumer, and where to continue
         self._next_claim_s = 0.0
 
     def check(self, config: RedisStreamsConfig) -> None:
@@ -88,7 +88,7 @@ class RedisStreamsSource(Source):
         self._client = connect(config, "redis-streams")
         for stream in config.streams:
             self._make_group(stream)
-        # Nobody says of what an earlier opening read whether it is durable: it is read again.
+        # Entries read before a reopening may never be reported as durable, so they are read again.
         self._on_the_way = set(self._settled)
         self._unread = dict.fromkeys(config.streams, b"0-0")
 
@@ -111,7 +111,7 @@ class RedisStreamsSource(Source):
         if self._unread:
             return self._left_pending()
         if time.monotonic() >= self._next_claim_s:
-            # Before the call: what goes wrong is not tried in every read.
+            # Before the call, so that a failing claim is not repeated in every read.
             self._next_claim_s = time.monotonic() + self._config.claim_idle_ms / 2000
             if records := self._claimed():
                 return records
@@ -131,7 +131,7 @@ class RedisStreamsSource(Source):
             except redis.exceptions.ResponseError as error:
                 if not str(error).startswith("NOGROUP"):
                     raise
-                for stream in streams:  # it was deleted, and whoever did that may have made the stream anew
+                for stream in streams:  # a stream was deleted, and may have been recreated
                     self._make_group(stream)
                 return []
         pairs = found.items() if isinstance(found, dict) else found or ()
@@ -144,16 +144,16 @@ class RedisStreamsSource(Source):
         return records
 
     def _left_pending(self) -> list[Record]:
-        """Return what this consumer had read before and nobody acknowledged."""
+        """Return this consumer's pending entries from before the start."""
         streams = dict(self._unread)
         records = self._read(streams, None)
         self._unread = {stream: last for stream, last in self._unread.items() if last and last != streams[stream]}
         return records
 
     def _claimed(self) -> list[Record]:
-        """Return what other consumers had read and nobody acknowledged for long."""
+        """Claim and return entries that other consumers have left pending for too long."""
         config = self._config
-        # Records are made at the end: an entry counts as on its way only if it is returned.
+        # Records are created at the end, as an entry counts as in flight only if it is returned.
         found: list[tuple[str, list[Any]]] = []
         for stream in config.streams:
             cursor: Any = b"0-0"
@@ -173,7 +173,7 @@ class RedisStreamsSource(Source):
         gone = 0
         for entry_id, fields in entries:
             place = (stream, entry_id)
-            if not fields:  # trimmed or deleted while it was pending
+            if not fields:  # trimmed or deleted while pending
                 gone += 1
                 self._settled.append(place)
             elif place not in self._on_the_way:
@@ -200,7 +200,7 @@ class RedisStreamsSource(Source):
             value,
             None if key is None else text_of(key),
             properties,
-            event_time_ms=int(number.partition("-")[0]) if len(number) < 24 else 0,  # where the server made the id
+            event_time_ms=int(number.partition("-")[0]) if len(number) < 24 else 0,  # if the server generated the id
             partition=stream,
             acknowledge=partial(self._settle, place),
             fail=partial(self._on_the_way.discard, place),
@@ -210,7 +210,7 @@ class RedisStreamsSource(Source):
         self._settled.append(place)
 
     def _acknowledge(self) -> None:
-        """Tell the server what is durable."""
+        """Acknowledge durable entries."""
         if not self._settled or self._client is None:
             return
         places = self._settled

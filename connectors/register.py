@@ -1,12 +1,12 @@
-"""The connectors that are installed: those that come with Magnetar, and those of other packages.
+"""Register of installed connectors: those included in Magnetar, and those of other packages.
 
-A package brings connectors by entry points of the group ``magnetar.connectors``:
+A package provides connectors with entry points in the group ``magnetar.connectors``:
 
     [project.entry-points."magnetar.connectors"]
     weather = "weather_connector:WeatherSource"
 
-A module is imported when one of its connectors is used or its fields are asked for. It imports the library that it
-needs in `open`, so that the fields of a connector are known where its library is not installed.
+A module is imported when one of its connectors is used or its fields are requested. It imports third-party libraries in
+`open`, so that a connector's fields are available even if its library is not installed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 class Built(NamedTuple):
-    """A connector that comes with Magnetar.
+    """A connector included in Magnetar.
 
     Attributes:
-        source: class of its source, ``module:Class`` of this package; empty if it has none.
-        sink: class of its sink.
-        extra: what has to be installed for it, as in ``magnetar[kafka]``; empty for nothing.
-        aliases: names that Pulsar has for it.
-        unverified: why it was never run against a real server; empty if it was.
+        source: class of its source, ``module:Class`` in this package; empty without a source.
+        sink: class of its sink; likewise.
+        extra: extra to install for it, as in ``magnetar[kafka]``; empty for none.
+        aliases: its names in Pulsar.
+        unverified: why it has not been tested with a real server; empty if it has.
     """
 
     source: str = ""
@@ -86,17 +86,17 @@ BUILT_IN: Mapping[str, Built] = {
     "s3": Built("s3_source:S3Source", "s3_sink:S3Sink", extra="s3"),
     "websocket": Built("websocket_source:WebsocketSource", extra="websocket"),
 }
-"""By name; the modules are in this package."""
+"""Included connectors by name; the modules are in this package."""
 
 
 class Definition(NamedTuple):
-    """One source or sink as `available` lists it.
+    """A source or sink as listed by `available`.
 
     Attributes:
-        name: under which it is created.
-        description: the first line of the class's documentation.
-        class_name: of the connector, ``package.module.Class``.
-        config_name: class of its configuration; empty where that is any object.
+        name: the connector's name.
+        description: first line of the class docstring.
+        class_name: class of the connector, ``package.module.Class``.
+        config_name: class of its configuration; empty if that is any object.
         kind: ``source`` or ``sink``.
         extra: as in `Built`.
         aliases: as in `Built`.
@@ -114,7 +114,7 @@ class Definition(NamedTuple):
 
 
 def kind_of(connector: type[Any]) -> str:
-    """Return ``source`` or ``sink``; empty for what is neither."""
+    """Return ``source`` or ``sink``; empty for other classes."""
     if issubclass(connector, Source | BatchSource):
         return "source"
     return "sink" if issubclass(connector, Sink) else ""
@@ -124,7 +124,7 @@ def find(kind: str, name: str) -> type[Connector]:
     """Return the class of a source or sink.
 
     Raises:
-        InvalidConfig: there is none of that name; the message says which there are.
+        InvalidConfig: the name is unknown; the message lists the known ones.
     """
     for known, target in _targets(kind):
         if known == name and kind_of(connector := _load(target, name)) == kind:
@@ -136,12 +136,12 @@ def find(kind: str, name: str) -> type[Connector]:
 
 
 def missing_libraries(kind: str, name: str, config: Any) -> str:
-    """Return which libraries a configuration of a connector needs that are not installed here, or an empty text.
+    """Return an error that lists the missing libraries of a connector and its configuration; empty if none are missing.
 
     Args:
         kind: ``source`` or ``sink``.
-        name: of the connector, or one of its aliases.
-        config: of it.
+        name: name of the connector, or one of its aliases.
+        config: its configuration.
     """
     for known, built in BUILT_IN.items():
         if name in (known, *built.aliases) and getattr(built, kind):
@@ -150,7 +150,7 @@ def missing_libraries(kind: str, name: str, config: Any) -> str:
 
 
 def _variants(config: Any) -> Iterator[str]:
-    """Yield the format that a configuration names, and the scheme of its path or database URL."""
+    """Yield the format in a configuration, and the scheme of its path or database URL."""
     yield getattr(config, "format", "")
     yield str(getattr(config, "path", "")).partition("://")[0]
     if url := getattr(config, "jdbc_url", ""):
@@ -158,7 +158,7 @@ def _variants(config: Any) -> Iterator[str]:
 
 
 def available(kind: str) -> list[Definition]:
-    """Return the sources, or the sinks, that are installed, by name; one that cannot be used is logged."""
+    """Return the installed sources or sinks, sorted by name; unusable ones are logged and skipped."""
     found: dict[str, Definition] = {}
     taken: set[str] = set()
     for name, built in BUILT_IN.items():
@@ -202,7 +202,7 @@ def _targets(kind: str) -> Iterator[tuple[str, str | EntryPoint]]:
 
 
 def _brought() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # with it come zipfile and csv: half a megabyte for each instance
+    from importlib.metadata import entry_points  # it imports zipfile and csv, half a megabyte per instance
 
     return entry_points(group=GROUP)
 

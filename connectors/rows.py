@@ -1,7 +1,7 @@
-"""JSON objects as rows of tables with a schema: for sinks that write Parquet, Delta and Iceberg.
+"""JSON objects as rows of tables with a schema, for sinks that write Parquet, Delta and Iceberg.
 
-Values are read by Arrow's JSON reader, which takes nothing for what it is not: no text for a number, no fraction for a
-whole number. Times and dates are texts of ISO 8601.
+Values are read by Arrow's JSON reader, which does not convert types: strings are not accepted as numbers, nor fractions
+as integers. Times and dates are ISO 8601 strings.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TYPES = ("string", "long", "int", "double", "float", "boolean", "timestamp", "da
 
 
 def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
-    """Return the schema that a configuration declares: names of types by column."""
+    """Return the schema declared in a configuration as type names by column."""
     import pyarrow as pa
 
     return pa.schema([(name, _type_of(type_name)) for name, type_name in columns.items()])
 
 
 def check_columns(columns: Mapping[str, Any]) -> None:
-    """Raise InvalidConfig if a column's type is none of `TYPES`."""
+    """Raise InvalidConfig if a column's type is not one of `TYPES`."""
     for name, kind in columns.items():
         text = kind.replace(" ", "") if isinstance(kind, str) else ""
         if text.startswith("decimal("):
@@ -64,9 +64,9 @@ def _type_of(name: str) -> pa.DataType:
 
 
 def inferred_schema(documents: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """Return a schema for some objects; what is null or empty in all of them is none of its columns.
+    """Infer a schema from objects; fields that are null or empty in all of them do not become columns.
 
-    Where the values of a column differ in type the first decides.
+    If the values of a column differ in type, the first one decides.
     """
     import pyarrow as pa
 
@@ -90,7 +90,7 @@ def inferred_schema(documents: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type without parts that are known as null only, None if nothing is left of it."""
+    """Return a type without parts that were always null, or None if nothing is left."""
     import pyarrow as pa
 
     if pa.types.is_null(kind):
@@ -105,21 +105,21 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
 
 
 class RowReader:
-    """Makes tables of records.
+    """Converts records to tables.
 
-    A batch of which a record is refused is given again without it; those that are known as refused are kept until all
-    of them are named, so that this costs no reading.
+    When a record is rejected, the sink gets the batch again without it. Rejected records are remembered until all of
+    them have been reported, so that the batch need not be read again for each.
     """
 
     def __init__(self, evolution: SchemaEvolution = "REFUSE") -> None:
         self._evolution = evolution
-        self._refused: dict[int, tuple[Record, str]] = {}  # by id(); the record is kept so that the id stays its own
+        self._refused: dict[int, tuple[Record, str]] = {}  # by id(); keeping the record prevents reuse of its id
 
     def documents(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """Return the objects that the values are.
+        """Return the values as JSON objects.
 
         Raises:
-            RecordRefused: one is none.
+            RecordRefused: a value is not a JSON object.
         """
         documents = []
         for index, record in enumerate(records):
@@ -130,14 +130,14 @@ class RowReader:
         return documents
 
     def name_refused(self, records: Sequence[Record]) -> None:
-        """Raise RecordRefused for the first record that is known as refused."""
+        """Raise RecordRefused for the first record that was already rejected."""
         for index, record in enumerate(records):
             if id(record) in self._refused:
                 raise RecordRefused(self._refused.pop(id(record))[1], index)
         self._refused.clear()
 
     def new_columns(self, documents: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Schema:
-        """Return the columns that objects have and a schema has not; none unless the evolution is MERGE."""
+        """Return the columns of objects that are missing from a schema; empty unless the evolution is MERGE."""
         if self._evolution != "MERGE":
             return inferred_schema(())
         known = set(schema.names)
@@ -146,10 +146,10 @@ class RowReader:
         )
 
     def table(self, records: Sequence[Record], documents: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-        """Return a table of a schema with a row for each record.
+        """Return a table with a row for each record.
 
         Raises:
-            RecordRefused: one does not fit; nothing is written.
+            RecordRefused: a record does not match the schema.
         """
         import pyarrow as pa
 
@@ -185,7 +185,7 @@ class RowReader:
         return table
 
     def _read(self, lines: Sequence[tuple[int, bytes]], schema: pa.Schema) -> pa.Table | str:
-        """Return lines as a table, or why they are none."""
+        """Return lines as a table, or why they cannot be read."""
         import pyarrow as pa
         from pyarrow import json as arrow_json
 
@@ -218,7 +218,7 @@ class RowReader:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's JSON reader has for a type that it does not read itself."""
+    """Return the type as which Arrow's JSON reader reads a type that it does not support."""
     import pyarrow as pa
 
     if pa.types.is_date(kind):
@@ -235,7 +235,7 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
 
 
 def _known(value: Any, kind: pa.DataType) -> Any:
-    """Return a value without the fields that are nothing and that its type has not."""
+    """Return a value without empty fields that its type does not have."""
     if isinstance(value, dict):
         fields = {field.name: field.type for field in kind} if hasattr(kind, "fields") else {}
         return {

@@ -1,4 +1,4 @@
-"""What the source and the sink ``s3`` have in common: where objects are, the client, and what its errors mean."""
+"""Shared parts of the ``s3`` source and sink: connection settings, the client and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .libraries import need
 
 @dataclass(kw_only=True)
 class S3Config:
-    """Where objects are, and who may see them."""
+    """Connection settings of the ``s3`` connectors."""
 
     path: str = option("Bucket and prefix of the objects, such as s3://bucket/orders/.", aliases=("url",))
     endpoint: str = option("Address of the service; empty for that of AWS.", default="")
@@ -27,10 +27,10 @@ class S3Config:
 
 
 def bucket_and_prefix(config: S3Config) -> tuple[str, str]:
-    """Return the bucket, and how the names of its objects begin.
+    """Return the bucket and the prefix of its objects.
 
     Raises:
-        InvalidConfig: ``path`` is none.
+        InvalidConfig: ``path`` is invalid.
     """
     scheme, _, rest = config.path.partition("://")
     bucket, _, prefix = rest.partition("/")
@@ -40,7 +40,7 @@ def bucket_and_prefix(config: S3Config) -> tuple[str, str]:
 
 
 def check_s3(config: S3Config) -> None:
-    """Raise InvalidConfig if the settings of a client do not go together."""
+    """Raise InvalidConfig if client settings contradict each other."""
     bucket_and_prefix(config)
     if bool(config.access_key_id) != bool(config.secret_access_key):
         raise InvalidConfig("give accessKeyId and secretAccessKey, or neither")
@@ -49,7 +49,7 @@ def check_s3(config: S3Config) -> None:
 
 
 def make_client(config: S3Config) -> Any:
-    """Return a client; nothing is asked yet. What fails is not repeated by it: the instance does that."""
+    """Return a client, without sending requests. The client does not retry: the instance does."""
     boto3: Any = need("s3", "boto3")
     settings: Any = need("s3", "botocore.config")
     session = boto3.session.Session(
@@ -66,7 +66,7 @@ def make_client(config: S3Config) -> Any:
             connect_timeout=config.timeout,
             read_timeout=config.timeout,
             retries={"total_max_attempts": 1},
-            # Checksums in trailers are refused by many services that speak S3.
+            # Many S3-compatible services reject checksums in trailers.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         ),
@@ -75,7 +75,7 @@ def make_client(config: S3Config) -> Any:
 
 @contextlib.contextmanager
 def retried(path: str) -> Iterator[None]:
-    """Make Retry of what the client raises: neither its errors nor the service's are the fault of a record."""
+    """Convert errors of the client and the service, none of which a record has caused, to Retry."""
     exceptions: Any = need("s3", "botocore.exceptions")
     http: Any = need("s3", "urllib3.exceptions")
     try:

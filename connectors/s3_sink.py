@@ -1,12 +1,12 @@
-"""The sink ``s3``: objects of JSON lines, lines, CSV or Parquet.
+"""The ``s3`` sink writes objects of JSON lines, lines, CSV or Parquet.
 
-A batch becomes one object for each topic, by one put, and is acknowledged when the object is there. So batches are
-large: many records, or some seconds of them.
+A batch becomes one object per topic, written with a single put, and is acknowledged once the object is stored. So
+batches are large: many records, or several seconds of them.
 
-Objects are named ``<topic>/<last>-<sink>-<digest>``: the number of the last record, the sink's creation, and a digest
-of which records are inside. The same records give the same name. With EFFECTIVELY_ONCE the names say how far a topic is
-written: the first batch after a start lists those behind its first record, and leaves out what is there. That holds if
-objects stay in their place while the sink is not running.
+Objects are named ``<topic>/<last>-<sink>-<digest>``: the number of the last record, an id of the sink's creation, and a
+digest of the contained records. The same records result in the same name. With EFFECTIVELY_ONCE the names show how far
+a topic has been written: for the first batch after a start, the sink lists the objects after the batch's first record,
+and skips records that are already stored. This requires that objects stay in place while the sink is not running.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .rows import RowReader, inferred_schema
 from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
 
 _ENDINGS = {"json": ".jsonl", "lines": ".txt", "csv": ".csv", "parquet": ".parquet"}
-_NUMBER_DIGITS = 19  # of 2^63 - 1, so that names are in the order of their numbers
+_NUMBER_DIGITS = 19  # of 2^63 - 1, so that names sort by number
 
 
 @dataclass(kw_only=True)
 class S3SinkConfig(CsvOptions, S3Config):
-    """What objects look like, and when one is written."""
+    """Settings of the ``s3`` sink."""
 
     format: Literal["json", "lines", "csv", "parquet"] = option(
         "json: a JSON value a line; lines: values as they are; csv, parquet: a row for each value, which is an object.",
@@ -50,7 +50,7 @@ class S3SinkConfig(CsvOptions, S3Config):
 
 
 class S3Sink(Sink):
-    """Objects in a bucket of S3, complete from the moment they are seen; each batch is one."""
+    """Writes each batch as an object to an S3 bucket, complete from the moment it appears."""
 
     config = S3SinkConfig
 
@@ -94,7 +94,9 @@ class S3Sink(Sink):
         if is_parquet:
             self._rows.name_refused(records)
         parts = [self._part(record, index) for index, record in enumerate(records)]
-        table = self._table(records, parts) if is_parquet else None  # all that is refused is named before a put
+        table = (
+            self._table(records, parts) if is_parquet else None
+        )  # before any put, so that all invalid records are reported first
         topics: dict[str, list[int]] = {}
         for index, record in enumerate(records):
             topics.setdefault(record.topic, []).append(index)
@@ -109,7 +111,7 @@ class S3Sink(Sink):
         return self._rows.table(records, parts, schema)
 
     def _unwritten(self, topic: str, records: Sequence[Record], indexes: Sequence[int]) -> Sequence[int]:
-        """Return which records of a topic are in no object yet."""
+        """Return the indexes of a topic's records that are not stored yet."""
         if not self._context.is_exact:
             return indexes
         if topic not in self._written:
@@ -130,12 +132,12 @@ class S3Sink(Sink):
             self._written[topic] = last
 
     def _directory(self, topic: str) -> str:
-        """Return how the names of a topic's objects begin."""
+        """Return the name prefix of a topic's objects."""
         place = topic.partition("://")[2] or topic
         return f"{self._prefix.rstrip('/')}/{place}/".lstrip("/")
 
     def _last_written(self, directory: str, first: int) -> int:
-        """Return the number of the last record of a topic that is in an object, if it is not before ``first``."""
+        """Return the number of a topic's last stored record, if it is not before ``first``."""
         last = -1
         after = f"{directory}{first:0{_NUMBER_DIGITS}d}"
         with retried(self._config.path):
@@ -152,10 +154,10 @@ class S3Sink(Sink):
     # -- what is inside -------------------------------------------------------------------------------------------
 
     def _part(self, record: Record, index: int) -> Any:
-        """Return a record's line, or its object for a table.
+        """Return a record's line, or its JSON object for a table.
 
         Raises:
-            RecordRefused: its value is none.
+            RecordRefused: its value is not valid for the format.
         """
         value = record.value
         kind = self._config.format
@@ -167,7 +169,7 @@ class S3Sink(Sink):
                 return data
             if kind != "json":
                 document = document_of(record, digits_of if kind == "csv" else json_of)
-                json.dumps(document, ensure_ascii=False).encode()  # no UTF-8
+                json.dumps(document, ensure_ascii=False).encode()  # fails for text that is not valid UTF-8
                 return document
             if isinstance(value, bytes | str):
                 parsed = json_of(value)
@@ -193,7 +195,7 @@ class S3Sink(Sink):
 
 
 def _csv_of(documents: Sequence[dict[str, Any]], options: CsvOptions) -> bytes:
-    """Return objects as CSV; the columns are all keys, in the order of their appearance."""
+    """Convert objects to CSV; the columns are all keys, in order of first appearance."""
     columns = dict.fromkeys(key for document in documents for key in document)
     out = io.StringIO(newline="")
     write_csv(out, columns, documents, options)

@@ -1,17 +1,17 @@
-"""The source ``s3``: objects of a bucket, or files of a directory, as lines, JSON, CSV or Parquet.
+"""The ``s3`` source reads objects of a bucket, or files of a directory, as lines, JSON, CSV or Parquet.
 
-A batch source: a discovery lists what is under the prefix, each object that is new is a task, and the instances share
-the tasks. An object that changes is new again. Nothing is deleted or moved.
+It is a batch source: a discovery lists the objects under the prefix, each new object is a task, and the instances share
+the tasks. An object that changes is new again. Objects are not deleted or moved.
 
-A line or row that is not valid goes to the dead-letter topic of the source, and so does the name of an object that
-cannot be read any further, such as one with a damaged gzip block. A byte order mark is not part of the text; one of
-UTF-16 or UTF-32 says how the text is encoded. Rows have texts for the values that JSON has no type for: times in ISO
-8601 (``+10000-01-01T00:00:00`` for years above 9999), bytes in base64, decimals with all digits, and the numbers
-``NaN``, ``Infinity`` and ``-Infinity``.
+Invalid lines and rows go to the source's dead-letter topic, and so does the name of an object that cannot be read any
+further, for example because of a damaged gzip block. A byte order mark is not part of the text; a UTF-16 or UTF-32 mark
+determines the encoding. Rows have strings for values that JSON has no type for: times in ISO 8601
+(``+10000-01-01T00:00:00`` for years above 9999), bytes in base64, decimals with all digits, and the numbers ``NaN``,
+``Infinity`` and ``-Infinity``.
 
-State: which objects were discovered, by a hash of name and version, for those of the last `REMEMBERED_DAYS` days and
-no more than `REMEMBERED`; objects that are older than all of these count as known. So one that is listed late, with a
-time before that, is never read: for objects of S3 that is one whose upload took longer than those days.
+The state contains the discovered objects, as hashes of name and version, of the last `REMEMBERED_DAYS` days, and at
+most `REMEMBERED`; objects older than all of these count as known. So an object that appears late, with an earlier
+time, is never read: in S3, that is one whose upload took longer than those days.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SPOOLED_BYTES = 64 << 20
 
 @dataclass(kw_only=True)
 class S3SourceConfig(CsvOptions, S3Config):
-    """Which objects are read, and what a record of them is."""
+    """Settings of the ``s3`` source."""
 
     path: str = option(
         "Bucket and prefix, such as s3://bucket/orders/, or a directory, such as file:///var/orders.", aliases=("url",)
@@ -63,7 +63,7 @@ class S3SourceConfig(CsvOptions, S3Config):
 
 
 class _Found(NamedTuple):
-    """An object as it was listed: its name, its version, and when it was written, in seconds since 1970."""
+    """A listed object: its name, its version, and its time of writing in seconds since 1970."""
 
     name: str
     version: str
@@ -77,7 +77,7 @@ class _Found(NamedTuple):
 
 
 class S3Source(BatchSource):
-    """Lines and rows of the objects of a bucket of S3, or of the files of a directory."""
+    """Reads lines and rows from the objects in an S3 bucket, or from the files in a directory."""
 
     config = S3SourceConfig
 
@@ -130,13 +130,13 @@ class S3Source(BatchSource):
         return [json.dumps({"name": one.name, "version": one.version}).encode() for one in new]
 
     def _remembered(self) -> tuple[float, dict[str, float]]:
-        """Return the time before which all is known, and what is known behind it."""
+        """Return the time before which all objects are known, and the known objects after it."""
         kept = self._context.get_state(_STATE)
         state: dict[str, Any] = json.loads(kept) if kept else {"until": 0.0, "known": {}}
         return state["until"], state["known"]
 
     def _remember(self) -> None:
-        """Keep what was discovered: its tasks are stored by the time that anything else is called."""
+        """Save the discovered objects. Their tasks have been stored before anything else is called."""
         known, self._handed_over = self._handed_over, None
         if known is None:
             return
@@ -166,9 +166,9 @@ class S3Source(BatchSource):
                 try:
                     found = path.stat()
                 except FileNotFoundError:
-                    continue  # it went away since it was listed
+                    continue  # deleted since it was listed
                 version = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
-                # A file that is moved here keeps the time at which it was written, but not this one.
+                # Unlike mtime, ctime changes when a file is moved into the directory.
                 yield _Found(os.fspath(path.relative_to(self._directory)), version, found.st_ctime)
 
     # -- one task -------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class S3Source(BatchSource):
         self._files.close()
 
     def _read(self, name: str) -> Iterator[Record]:
-        """Yield the records of an object, and dead letters for what is not valid: reading it again would not help."""
+        """Yield an object's records, and dead letters for invalid content, as reading it again would not help."""
         shown = shown_path(name)
         properties = {"object": shown}
         count = 0
@@ -232,11 +232,11 @@ class S3Source(BatchSource):
         return text_lines(stream)
 
     def _open(self, name: str) -> IO[bytes]:
-        """Open an object, unpacked where it is gzip.
+        """Open an object, decompressed if it is gzip.
 
         Raises:
-            FileNotFoundError: it is not there any more.
-            Retry: the directory is not.
+            FileNotFoundError: the object no longer exists.
+            Retry: the directory is missing.
         """
         if self._directory is not None:
             raw: IO[bytes] = self._files.enter_context(_open_inside(self._directory, name))
@@ -258,9 +258,9 @@ class S3Source(BatchSource):
 
 
 def _open_inside(directory: Path, name: str) -> IO[bytes]:
-    """Open a file of a directory; see `S3Source._open` for what it raises."""
+    """Open a file in a directory; raises the same as `S3Source._open`."""
     try:
-        # A directory that is away, as one that is not mounted, must not look like one whose file was deleted.
+        # A missing directory, for example an unmounted one, must not look like a deleted file.
         held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Retry(f"{directory} is no directory") from error

@@ -1,4 +1,4 @@
-"""Connections to SQL databases, and what their errors mean."""
+"""Connections to SQL databases, and classification of their errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 STATEMENT_S = 60
-"""How long a statement may take: one that waits for another's lock any longer is tried again."""
+"""Statement timeout in seconds; a statement that waits longer for a lock is retried."""
 
 _DRIVERS = {
     "postgresql": "postgresql+psycopg",
@@ -32,18 +32,18 @@ _JDBC_PARAMETERS = {
     "applicationName": "application_name",
     "options": "options",
 }
-"""Parameters of JDBC URLs that mean the same here, and their names."""
+"""Supported parameters of JDBC URLs, and their names here."""
 
 
 def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
-    """Return a URL as SQLAlchemy has it: of ``jdbc:postgresql://…`` and the like, or of what is one already.
+    """Convert a URL such as ``jdbc:postgresql://…`` to SQLAlchemy's format, which is also accepted.
 
     Args:
         text: the URL.
-        key: the field that it is the value of.
+        key: name of its field.
 
     Raises:
-        InvalidConfig: it is none.
+        InvalidConfig: the URL is invalid.
     """
     is_jdbc = text.startswith("jdbc:")
     scheme, _, rest = text.removeprefix("jdbc:").partition(":")
@@ -58,7 +58,7 @@ def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
         return f"sqlite:{rest}"
     try:
         split = urlsplit(f"x:{rest}")
-        _ = split.port  # raises where it is no number
+        _ = split.port  # raises if the port is not a number
     except ValueError as error:
         raise InvalidConfig(f"{key} {_without_password(text)!r} is no URL: {error}") from None
     if not split.hostname or not split.path.strip("/"):
@@ -69,7 +69,7 @@ def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
 
 
 def _without_jdbc(rest: str, query: str, key: str) -> str:
-    """Return what is behind the scheme, with the parameters that JDBC has as SQLAlchemy has them."""
+    """Return a URL without its scheme, with JDBC parameters converted to SQLAlchemy's."""
     parameters: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "currentSchema":
@@ -96,14 +96,14 @@ def _without_password(text: str) -> str:
 
 
 def make_engine(connector: str, url: str, user: str, password: str, *, writes: bool = True) -> Engine:
-    """Return an engine that is not connected yet.
+    """Return an engine, not connected yet.
 
     Args:
         connector: the name of the connector.
-        url: as `sqlalchemy_url` returns it.
-        user: whose connections it makes; empty for the one that the URL names.
-        password: of that user.
-        writes: whether its transactions do.
+        url: a URL returned by `sqlalchemy_url`.
+        user: user name; empty for the one in the URL.
+        password: the user's password.
+        writes: whether its transactions write.
 
     Raises:
         InvalidConfig: a library is missing.
@@ -118,7 +118,7 @@ def make_engine(connector: str, url: str, user: str, password: str, *, writes: b
     kind = made.get_backend_name()
     if made.drivername == "postgresql+psycopg":
         need("jdbc", "psycopg", connector)
-        # Without the encoding, texts of a database of SQL_ASCII are bytes, which SQLAlchemy cannot take.
+        # Without the encoding, text from a SQL_ASCII database would be bytes, which SQLAlchemy does not support.
         arguments = {
             "connect_timeout": CONNECT_S, "tcp_user_timeout": STATEMENT_S * 1000, "client_encoding": "utf8"
         }  # fmt: skip
@@ -132,7 +132,7 @@ def make_engine(connector: str, url: str, user: str, password: str, *, writes: b
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
         raise InvalidConfig(f"{made.drivername} cannot be used: {error}; install its driver") from error
     if kind == "sqlite" and writes:
-        # The module's own transactions begin too late for a look at what another one has written.
+        # The sqlite3 module's implicit transactions begin too late to see what another transaction has written.
         sqlalchemy.event.listen(engine, "begin", _begin)
     return engine
 
@@ -143,10 +143,10 @@ def _begin(connection: Connection) -> None:
 
 
 def connect(engine: Engine) -> Connection:
-    """Return a connection whose statements end after `STATEMENT_S` and refuse what does not fit a column.
+    """Return a connection whose statements time out after `STATEMENT_S` and reject values that do not fit a column.
 
     Raises:
-        Retry: the database is away, or refuses the user.
+        Retry: the database is unavailable or rejects the user.
     """
     import sqlalchemy
 
@@ -165,14 +165,14 @@ def connect(engine: Engine) -> Connection:
 
 
 def away(engine: Engine, error: Exception) -> Retry:
-    """Return what to raise where a database does not do what it is asked, whatever the record."""
+    """Return the Retry for a database error that no record has caused."""
     url = engine.url
     place = url.database if engine.dialect.name == "sqlite" else f"{url.host}:{url.port or ''}/{url.database}"
     return Retry(f"{engine.dialect.name} {place}: {text_of(error)}")
 
 
 def text_of(error: Exception) -> str:
-    """Return what a database said, in one line."""
+    """Return the text of a database error in one line."""
     original = getattr(error, "orig", None) or error
     arguments = original.args
     is_numbered = len(arguments) > 1 and isinstance(arguments[0], int)
@@ -183,33 +183,33 @@ def text_of(error: Exception) -> str:
 _MYSQL_REFUSALS = frozenset(
     (1048, 1062, 1136, 1216, 1217, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411, 1416, 1426)
 ) | frozenset((1438, 1451, 1452, 1557, 1586, 1644, 1690, 1761, 1762, 3140, 3156, 3819, 4025, 4038))
-"""Errors of MariaDB and MySQL that are about the values of a row."""
+"""Errors of MariaDB and MySQL caused by the values of a row."""
 
 
 def is_fault_of_row(dialect: str, error: Exception) -> bool:
-    """Return whether an error of a driver says that a row will never be taken."""
+    """Return whether a driver error means that a row can never be written."""
     original = getattr(error, "orig", None) or error
     if dialect == "postgresql":
         state = getattr(original, "sqlstate", None)
-        if state is None:  # what psycopg itself cannot send, such as a NUL in a text
+        if state is None:  # raised by psycopg itself, for example for a NUL in a text
             return type(original).__name__ == "DataError"
         return state[:2] in ("22", "23", "44", "54") or state in ("21000", "42804", "P0001")
     if dialect in ("mysql", "mariadb"):
         number = original.args[0] if original.args else 0
-        if not isinstance(number, int):  # what PyMySQL itself cannot send, such as an infinite number
+        if not isinstance(number, int):  # raised by PyMySQL itself, for example for an infinite number
             return True
         return number in _MYSQL_REFUSALS or type(original).__name__ == "DataError"
     return type(original).__name__ in ("IntegrityError", "DataError", "OverflowError")
 
 
 _SQLITE_UNREADABLE = ("Could not decode to UTF-8", "integer overflow", "malformed JSON", "string or blob too big")
-"""Errors of SQLite about values, which have the same code as a missing table."""
+"""Errors of SQLite caused by values; they have the same code as a missing table."""
 
 
 def is_unreadable(dialect: str, error: Exception) -> bool:
-    """Return whether an error is about values of the rows that were to be read, so that other rows can be read."""
+    """Return whether an error was caused by values of the rows being read, so that other rows are readable."""
     original = getattr(error, "orig", None)
-    if original is None:  # not the driver's: of Python's types, which have no such value
+    if original is None:  # not raised by the driver: a Python type does not support the value
         return isinstance(error, ValueError | ArithmeticError)
     if dialect == "sqlite":
         return type(original).__name__ == "DataError" or any(text in str(original) for text in _SQLITE_UNREADABLE)

@@ -1,7 +1,7 @@
-"""Up to where the topics of a sink are written, kept in the target's own transaction: what comes again is left out.
+"""Write positions of a sink's topics, stored in the target's transactions so that redelivered records are skipped.
 
-The row of a topic is locked before anything is written. So of two instances, one of which was frozen and replaced, the
-one that is late finds what the other has written.
+A topic's row is locked before anything is written. So if a frozen instance was replaced and resumes, the later of the
+two sees what the other has written.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _REFUSED_MAX = 1000
 
 
 class Positions:
-    """The rows of one sink in a table of positions.
+    """The rows of one sink in the positions table.
 
-    A record that was refused is remembered, so that it is refused again if it comes again: it may not have reached the
+    Rejected records are remembered, so that they are rejected again if redelivered: they may not have reached the
     dead-letter topic yet.
     """
 
     def __init__(self, connection: Connection, table: str, sink: str) -> None:
-        """Make the table, unless it is there.
+        """Create the table if it is missing.
 
         Args:
-            connection: an open one.
-            table: its name.
-            sink: whose rows they are; one of the same name that is created later is another one.
+            connection: an open connection.
+            table: the table's name.
+            sink: id of the sink; differs for a sink that is created later under the same name.
         """
         dialect = connection.dialect.name
         self._connection = connection
@@ -39,7 +39,7 @@ class Positions:
         self._lock = " FOR UPDATE" if dialect != "sqlite" else ""
         self._mark = "?" if dialect == "sqlite" else "%s"
         is_mysql = dialect in ("mysql", "mariadb")
-        # In MariaDB it has the row locked at once, where IGNORE would lock it for readers first, and meet another one.
+        # In MariaDB this locks the row exclusively at once; IGNORE would take a shared lock first, and could deadlock.
         self._conflict = "ON DUPLICATE KEY UPDATE sequence = sequence" if is_mysql else "ON CONFLICT DO NOTHING"
         self._known: set[str] = set()
         mark = "`" if is_mysql else '"'
@@ -53,7 +53,7 @@ class Positions:
         )
 
     def written(self, topic: str) -> tuple[int, set[int]]:
-        """Return the number of a topic's last record that is written, and those refused before; the row is locked."""
+        """Lock a topic's row; return the number of its last written record, and the numbers of rejected ones."""
         parameters = (self._sink, topic)
         mark = self._mark
         if topic not in self._known:
@@ -69,11 +69,11 @@ class Positions:
         return int(sequence), set(json.loads(refused))
 
     def keep(self, records: Sequence[Record], before: Mapping[str, tuple[int, set[int]]]) -> None:
-        """Keep that records are written, or refused.
+        """Store that records were written or rejected.
 
         Args:
-            records: they.
-            before: what `written` said of their topics, and in its sets the numbers of all that were refused.
+            records: the records.
+            before: the results of `written` by topic, with the numbers of all rejected records added to the sets.
         """
         mark = self._mark
         for topic, sequence in {record.topic: record.sequence for record in records}.items():

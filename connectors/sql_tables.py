@@ -1,8 +1,8 @@
-"""A table that rows are written to: its columns, and the statements of each database that write many rows at once.
+"""Target tables: their columns, and statements for each database that write many rows at once.
 
-PostgreSQL gets the rows of a statement as one JSON text, which it takes apart itself, so that numbers keep all their
-digits and every type is read by the column's own rules. The drivers of MariaDB, MySQL and SQLite get a list of tuples,
-which PyMySQL makes one statement of and SQLite runs in its own process.
+PostgreSQL receives the rows of a statement as one JSON text and parses it itself, so that numbers keep all digits and
+values are converted by the column's rules. The drivers for MariaDB, MySQL and SQLite get a list of tuples; PyMySQL
+combines them into one statement, and SQLite runs in-process.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Verb: TypeAlias = Literal["INSERT", "UPSERT", "UPDATE", "DELETE", "PATCH", "MOVE
 
 
 class Row(NamedTuple):
-    """What one record does to the table.
+    """The operation of one record on the table.
 
     Attributes:
-        verb: what is done. PATCH changes the columns given of a row, and adds the row if there is none. MOVE does the
-            same to a row whose key has changed. LEAVE deletes a row whose key has changed once it has its new one.
-        columns: that are given; of DELETE the key's.
-        values: by column.
-        text: an object with at least these columns, as JSON.
-        key: values of the key columns, as texts; empty where rows have no key.
-        other: the same row under its earlier key (MOVE) or under its new one (LEAVE), by its key columns.
+        verb: the operation. PATCH changes the given columns of a row, or inserts the row if it is missing. MOVE does
+            the same for a row whose key has changed. LEAVE deletes a row whose key has changed once the new row exists.
+        columns: the given columns; for DELETE those of the key.
+        values: values by column.
+        text: a JSON object with at least these columns.
+        key: values of the key columns as text; empty if rows have no key.
+        other: the same row under its old key (MOVE) or its new key (LEAVE), with its key columns.
     """
 
     verb: Verb
@@ -52,9 +52,9 @@ class Column(NamedTuple):
     """A column of the table.
 
     Attributes:
-        type: as the database names it, without a length.
-        kind: how its values are made: ``text``, ``chars`` (the same, but truth values are as they are), ``bytes``,
-            ``time``, ``json``, or ``plain`` for as they are.
+        type: the database's name of the type, without a length.
+        kind: how values are converted: ``text``, ``chars`` (the same, but booleans are unchanged), ``bytes``,
+            ``time``, ``json``, or ``plain`` for unchanged.
     """
 
     type: str
@@ -62,17 +62,17 @@ class Column(NamedTuple):
 
 
 class Unfit(ValueError):
-    """A value is none that its column could take."""
+    """A value does not fit its column."""
 
 
 class Table(ABC):
-    """A table of one database.
+    """A target table.
 
     Attributes:
-        columns: by name, those that can be written.
-        is_deferring: whether it has constraints that may be looked at only by the commit.
-        is_transactional: whether what was written goes with its transaction.
-        number: makes the value of a number with a point or an exponent, of its text.
+        columns: the writable columns, by name.
+        is_deferring: whether it has constraints that may be checked only at commit.
+        is_transactional: whether a rollback undoes writes.
+        number: converts the text of a number with a decimal point or an exponent.
     """
 
     columns: Mapping[str, Column]
@@ -85,13 +85,13 @@ class Table(ABC):
         """Read the columns.
 
         Args:
-            connection: an open one.
-            name: of the table, with a schema and a dot before it or without.
+            connection: an open connection.
+            name: name of the table, optionally with schema and dot.
             key: its key columns.
-            settable: those that UPSERT and UPDATE change; empty for all but the key.
+            settable: columns that UPSERT and UPDATE change; empty for all except the key.
 
         Raises:
-            Retry: there is no such table, or it has no such column.
+            Retry: the table or a column does not exist.
         """
         self.key = tuple(key)
         self._settable = settable
@@ -106,13 +106,13 @@ class Table(ABC):
 
     @abstractmethod
     def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
-        """Return the name as statements have it, and the columns; none if there is no such table."""
+        """Return the quoted name and the columns; no columns if the table does not exist."""
 
-    def _check_key(self, name: str) -> None:  # noqa: B027  of most there is nothing to do
-        """Raise Retry if an upsert would not go by the key; PostgreSQL and SQLite say it themselves."""
+    def _check_key(self, name: str) -> None:  # noqa: B027  most databases need no check
+        """Raise Retry if upserts would not use the key; PostgreSQL and SQLite report this themselves."""
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows that have the same verb and columns, and each another key."""
+        """Write rows with the same verb and columns and distinct keys."""
         verb = rows[0].verb
         if verb == "PATCH":
             self._patch(rows)
@@ -127,14 +127,14 @@ class Table(ABC):
             self._write(verb, rows)
 
     def _patch(self, rows: Sequence[Row]) -> None:
-        """Change rows that are there; an UPSERT would be refused where a column that is not given must not be null."""
+        """Update existing rows, and insert the others. An UPSERT would fail if a missing column is NOT NULL."""
         if self._write("UPDATE", rows) < len(rows):
             for row in rows:
                 if not self._write("UPDATE", [row]):
                     self._write("UPSERT", [row])
 
     def _move(self, row: Row) -> None:
-        """Change a row and its key, so that it keeps what is not given, and stays as it was if it is refused."""
+        """Change a row and its key. Columns not given are kept, and the row is unchanged if the change is rejected."""
         old = row.other
         if old is not None and old.key != row.key and self._count(old):
             if not self._count(row):
@@ -147,22 +147,22 @@ class Table(ABC):
 
     @abstractmethod
     def _write(self, verb: Verb, rows: Sequence[Row]) -> int:
-        """Write rows by one statement, and return how many there were to change."""
+        """Write rows with one statement, and return the number of affected rows."""
 
     @abstractmethod
     def _count(self, row: Row) -> int:
-        """Return how many rows have the key of a row."""
+        """Return the number of rows with a row's key."""
 
     @abstractmethod
     def _change_key(self, old: Row, new: Row) -> None:
-        """Change a row, its key too."""
+        """Change a row including its key."""
 
     @abstractmethod
     def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
-        """Return what is behind an INSERT that changes the row that is there."""
+        """Return the clause of an INSERT that updates an existing row."""
 
     def quoted(self, name: str) -> str:
-        """Return a name as statements have it; a percent sign would be taken for a parameter."""
+        """Quote a name for a statement, with percent signs escaped, as they would start a parameter."""
         mark = self.quote_mark
         return mark + name.replace(mark, mark * 2).replace("%", "%%") + mark
 
@@ -170,14 +170,14 @@ class Table(ABC):
         return joint.join(form.replace("{}", self.quoted(column)) for column in columns)
 
     def _changed(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns that UPSERT and UPDATE change, of those that are given."""
+        """Return those of the given columns that UPSERT and UPDATE change."""
         return [
             column for column in columns
             if column not in self.key and (not self._settable or column in self._settable)
         ]  # fmt: skip
 
     def _updated(self, columns: Sequence[str]) -> list[str]:
-        """Return what an UPDATE sets; part of the key, as it is, if there is nothing else."""
+        """Return the columns that an UPDATE sets; if there are none, an unchanged key column."""
         return self._changed(columns) or list(self.key[:1])
 
     def _execute(self, statement: str, parameters: Any) -> int:
@@ -225,7 +225,7 @@ class PostgresTable(Table):
         self._execute(statement, (f"[{new.text}]", f"[{old.text}]"))
 
     def _rows(self, alias: str, columns: Sequence[str]) -> tuple[str, Mapping[str, str]]:
-        """Return rows given as JSON as a part of a statement, and the values of their columns."""
+        """Return a table expression for rows passed as JSON, and the expressions of their columns."""
         types = {name: "text" if self.columns[name].kind == "bytes" else self.columns[name].type for name in columns}
         shape = ", ".join(f"{self.quoted(name)} {kind}" for name, kind in types.items())
         values = {
@@ -260,7 +260,7 @@ class PostgresTable(Table):
 
 
 class TupleTable(Table):
-    """A table of a database whose driver takes many tuples of parameters for one statement."""
+    """A table of a database whose driver accepts many parameter tuples for one statement."""
 
     mark = "%s"
 
@@ -347,7 +347,7 @@ class MySqlTable(TupleTable):
         return ".".join(map(self.quoted, (schema, table) if dot else (table,))), columns
 
     def _check_key(self, name: str) -> None:
-        """See `Table`; an upsert goes by whatever key is there, so it must be the one that is meant."""
+        """Raise Retry unless the key is unique: an upsert uses any unique key, so it must be the configured one."""
         if not self.key:
             return
         schema, _, table = name.rpartition(".")
@@ -367,12 +367,12 @@ class MySqlTable(TupleTable):
 
 
 class SqliteTable(TupleTable):
-    """A table of SQLite, which takes values of any type unless the table is STRICT."""
+    """A table of SQLite, which accepts values of any type unless the table is STRICT."""
 
     mark = "?"
 
     def quoted(self, name: str) -> str:
-        """See `Table.quoted`; a percent sign is nothing special here."""
+        """Quote a name for a statement; percent signs need no escaping here."""
         return '"' + name.replace('"', '""') + '"'
 
     def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
@@ -394,7 +394,7 @@ TABLES: Mapping[str, type[Table]] = {
     "mariadb": MySqlTable,
     "sqlite": SqliteTable,
 }
-"""By the name of SQLAlchemy's dialect."""
+"""Table classes by SQLAlchemy dialect name."""
 
 _NANOSECONDS = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 _MYSQL_KINDS = {
@@ -405,14 +405,14 @@ _MYSQL_KINDS = {
 
 
 def _sqlite_kind(declared: str) -> str:
-    """Return how values of a column are made, by the rules of SQLite's type affinity."""
+    """Return the kind of a column, by the rules of SQLite's type affinity."""
     if "INT" not in declared and any(part in declared for part in ("CHAR", "CLOB", "TEXT")):
         return "chars"
     return "bytes" if "BLOB" in declared else "plain"
 
 
 def _exact(row: Row, name: str) -> Any:
-    """Return a value for a column of texts; one that may have lost digits is made of the JSON text again."""
+    """Return a value for a text column; one that may have lost digits is parsed from the JSON text again."""
     value = row.values[name]
     if type(value) not in _NUMBERS:
         return value
@@ -455,7 +455,7 @@ def _time(value: Any) -> Any:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise Unfit(f"a time is given as ISO text, and this is none: {str(value)[:60]!r}") from None
-    if value[26:27].isdigit() and _NANOSECONDS.search(value):  # which Python drops
+    if value[26:27].isdigit() and _NANOSECONDS.search(value):  # Python drops nanoseconds
         raise Unfit(f"a time has at most 6 digits behind the second, and this has more: {value[:60]!r}")
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
@@ -471,12 +471,12 @@ _AS_THEY_ARE: Mapping[str, frozenset[type]] = {
     "bytes": frozenset((type(None),)),
     "time": frozenset((type(None),)),
 }
-"""Types of values that the makers return unchanged."""
+"""Types of values that need no conversion, by kind."""
 _TEXTS = ("chars", "text")
 _LONG = re.compile(r"[0-9.]{16}")
-"""Numbers that a float, or SQLite's integers, might not hold are among these."""
+"""Matches all numbers that a float or SQLite's integers might not represent, and others."""
 _NUMBERS = frozenset((int, float, Decimal, dict, list))
-"""Types of values that are numbers, or may hold some."""
+"""Types of values that are numbers or may contain numbers."""
 
 
 _TYPES = {
@@ -489,17 +489,17 @@ _TYPES = {
     "timestamp": ("timestamptz", "datetime(6)", "text"),
     "date": ("date", "date", "text"),
 }
-"""Types that `create` knows in all databases: of PostgreSQL, of MariaDB and MySQL, of SQLite."""
+"""Types that `create` supports in all databases: in PostgreSQL, in MariaDB and MySQL, in SQLite."""
 
 
 def create(connection: Connection, name: str, columns: Mapping[str, str], key: Sequence[str]) -> None:
-    """Make a table, unless there is one of that name.
+    """Create a table if it is missing.
 
     Args:
-        connection: an open one.
-        name: of the table.
+        connection: an open connection.
+        name: name of the table.
         columns: types by name: those of all databases (integer, number, text, boolean, bytes, json, timestamp, date),
-            or whatever the database itself knows.
+            or any type of the database.
         key: columns of the primary key; empty for none.
     """
     dialect = connection.dialect.name

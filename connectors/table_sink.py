@@ -1,4 +1,4 @@
-"""What the sinks of table formats have in common: commits of batches, schemas, and how far topics are written."""
+"""Shared parts of the table format sinks: batch commits, schemas, and write positions of topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class TableConfig:
-    """When a table is created, what becomes of its schema, and how large commits are."""
+    """Shared settings of the table format sinks: table creation, schema evolution and commit size."""
 
     create_table: bool = option("Whether a table that is not there is created.", default=True)
     schema: dict[str, str] = option(
@@ -35,10 +35,10 @@ class TableConfig:
 
 
 class TableSink(Sink, ABC):
-    """Writes each batch as one commit of a table.
+    """Writes each batch as one commit to a table.
 
-    With EFFECTIVELY_ONCE a commit carries the number of the last record of each topic, under a name of this sink's
-    creation and the topic; what is committed already is left out when it comes again.
+    With EFFECTIVELY_ONCE, a commit contains the number of each topic's last record, under a name made of an id of this
+    sink's creation and the topic; redelivered records that were already committed are skipped.
     """
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class TableSink(Sink, ABC):
 
     @abstractmethod
     def find(self) -> bool:
-        """Load the table, and return whether it is there."""
+        """Load the table, and return whether it exists."""
 
     @abstractmethod
     def create(self, schema: pa.Schema) -> None:
-        """Create the table, unless somebody was faster, and load it."""
+        """Create the table, unless another client just did, and load it."""
 
     @abstractmethod
     def columns(self) -> pa.Schema:
@@ -75,20 +75,20 @@ class TableSink(Sink, ABC):
 
     @abstractmethod
     def stored(self, name: str) -> int:
-        """Return the number that was committed last under a name, -1 if none was."""
+        """Return the last number committed under a name, or -1 if there is none."""
 
     @abstractmethod
     def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:
-        """Append rows in one commit, with numbers to be kept under their names, and with new columns.
+        """Append rows in one commit, together with numbers to store under their names, and new columns.
 
         Raises:
-            Retry: it failed, or others committed meanwhile; nothing is known to be written.
+            Retry: the commit failed or conflicted; the rows may or may not be written.
         """
 
     # -- batches --------------------------------------------------------------------------------------------------
 
     def begin(self, config: TableConfig, context: SinkContext) -> None:
-        """Look for the table; the end of a format's ``open``."""
+        """Look for the table; called at the end of a format's ``open``."""
         self._settings = config
         self._context = context
         self._rows = self._rows or RowReader(config.schema_evolution)
@@ -122,7 +122,7 @@ class TableSink(Sink, ABC):
             self.commit(table, last, added)
 
     def _choose(self, records: Sequence[Record], last: dict[str, int]) -> list[bool]:
-        """Return of each record whether it is not committed yet, and put the numbers to be committed into ``last``."""
+        """Return, for each record, whether it is uncommitted, and add the numbers to commit to ``last``."""
         before: dict[str, int] = {}
         chosen = []
         for record in records:

@@ -1,6 +1,7 @@
-"""The lines of an object that was written by another system: what is not valid costs one line, never the object.
+"""Lines of objects written by other systems. Invalid content affects only its line, not the whole object.
 
-A byte order mark is not part of the text. One of UTF-16 or UTF-32 says how the text is encoded; it is recoded as UTF-8.
+A byte order mark is not part of the text. A UTF-16 or UTF-32 mark determines the encoding; the text is converted to
+UTF-8.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from .documents import json_of
 
 LINE_BYTES_MAX = 64 << 20
 _HEAD_BYTES = 64 << 10
-"""Of a line that is too long, in its dead letter."""
+"""Bytes of an overlong line that its dead letter contains."""
 _SKIPPED_BYTES = 1 << 20
 _AT_ONCE_BYTES = 1 << 20
 
 
 class BrokenObject(Exception):
-    """An object is not what the format says, from some place on."""
+    """From some point on, an object does not conform to its format."""
 
 
 BROKEN = (BrokenObject, gzip.BadGzipFile, EOFError, zlib.error)
-"""What is raised where an object cannot be read any further."""
+"""Exceptions raised if an object cannot be read any further."""
 _BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # begins like the one of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",  # starts like the UTF-16 mark
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -40,17 +41,17 @@ _BYTE_ORDER_MARKS = {
 
 class _Lines(Protocol):
     def readline(self, size: int, /) -> bytes:
-        """Return the next line, or as many bytes of it."""
+        """Return the next line, or its first `size` bytes."""
 
 
 class _Recoded:
-    """A text of another encoding, in UTF-8."""
+    """Converts text in another encoding to UTF-8."""
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self._text = text
 
     def readline(self, size: int, /) -> bytes:
-        """See `_Lines`; the size is in characters."""
+        """Return the next line, or its first `size` characters."""
         try:
             return self._text.readline(size).encode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
@@ -59,24 +60,24 @@ class _Recoded:
 
 @contextlib.contextmanager
 def _without_mark(stream: IO[bytes]) -> Iterator[tuple[_Lines, bool]]:
-    """Provide the lines behind a byte order mark, and whether they are recoded."""
+    """Provide the lines after a byte order mark, and whether they were in another encoding."""
     head = stream.read(4)
     stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if head.startswith(mark)), "")
     if not encoding:
         yield stream, False
         return
-    # Lone surrogates become bytes that are not valid UTF-8, which costs their lines alone.
+    # Lone surrogates become invalid UTF-8, which affects only their lines.
     text = io.TextIOWrapper(stream, encoding, errors="surrogatepass", newline="\n")
     try:
         yield _Recoded(text), True
     finally:
-        with contextlib.suppress(ValueError):  # the stream may be closed by now
+        with contextlib.suppress(ValueError):  # the stream may be closed already
             text.detach()
 
 
 def _lines(stream: _Lines) -> Iterator[tuple[int, bytes | DeadLetter]]:
-    """Yield numbers and lines, with their ends, and a dead letter for one that is too long."""
+    """Yield line numbers and lines with their line ends, or a dead letter for an overlong line."""
     number = 0
     while line := stream.readline(LINE_BYTES_MAX + 1):
         number += 1
@@ -90,7 +91,7 @@ def _lines(stream: _Lines) -> Iterator[tuple[int, bytes | DeadLetter]]:
 
 
 def text_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
-    """Yield the lines that are not empty, without their ends, as they are."""
+    """Yield non-empty lines unchanged, without their line ends."""
     with _without_mark(stream) as (lines, is_recoded):
         for number, line in _lines(lines):
             if isinstance(line, DeadLetter):
@@ -111,7 +112,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def json_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
-    """Yield the lines that are not empty, and a dead letter for one that is not valid JSON in UTF-8."""
+    """Yield non-empty lines, and a dead letter for each that is not valid UTF-8 JSON."""
     with _without_mark(stream) as (lines, _):
         for number, line in _lines(lines):
             if isinstance(line, DeadLetter):
@@ -126,13 +127,13 @@ def json_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
 
 
 def csv_rows(stream: IO[bytes], reader: CsvReader) -> Iterator[bytes | DeadLetter]:
-    """Yield the rows as JSON objects, and a dead letter for each that is not valid."""
+    """Yield the rows as JSON objects, and a dead letter for each invalid row."""
     waiting: list[bytes] = []
     size = 0
     with _without_mark(stream) as (lines, _):
         for _, line in _lines(lines):
             if isinstance(line, DeadLetter):
-                yield from reader.read(waiting, is_last=True)  # a row that goes on in this line has lost its middle
+                yield from reader.read(waiting, is_last=True)  # a row that continues here has lost a line
                 yield line
                 waiting, size = [], 0
                 continue

@@ -1,4 +1,4 @@
-"""Texts and bytes of records, as connectors of other systems need them."""
+"""Conversion of record values and errors to text and bytes, for connectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KNOWN = "there are {key}, {topic}, {message_id} and {properties.name}"
 
 
 def text_of(value: object) -> str:
-    r"""Return what another system holds as a text: bytes that are no UTF-8 are written as ``\xff``."""
+    r"""Return another system's value as text; bytes that are not valid UTF-8 are written as ``\xff``."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
@@ -27,7 +27,7 @@ def text_of(value: object) -> str:
 
 
 def payload_of(value: Any) -> bytes:
-    """Return the bytes of a record's value: none for None, UTF-8 of a text, JSON of what a SerDe made."""
+    """Return a record's value as bytes: empty for None, UTF-8 for text, JSON for objects made by a SerDe."""
     if isinstance(value, bytes):
         return value
     if value is None:
@@ -40,46 +40,46 @@ def payload_of(value: Any) -> bytes:
 
 
 def shown_path(path: str | Path) -> str:
-    """Return a path as text that is valid UTF-8."""
+    """Return a path as valid UTF-8 text."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def failure_of(error: Exception, timeout_s: float) -> str:
-    """Return why an HTTP request failed; where it timed out, which the error has no text for, after how long."""
+    """Return why an HTTP request failed; for a timeout, whose error has no text, after how long."""
     return (
         f"{type(error).__name__}: {error}" if str(error) else f"no answer in {timeout_s:g} s ({type(error).__name__})"
     )
 
 
 class Unfilled(MagnetarError):
-    """A record has not what a template asks for; the message says what."""
+    """A record lacks something that a template requires; the message says what."""
 
 
 class Template:
-    """A text with places for what a record has: ``{key}``, ``{topic}``, ``{message_id}``, ``{properties.name}``."""
+    """A text with placeholders: ``{key}``, ``{topic}``, ``{message_id}`` and ``{properties.name}`` of a record."""
 
     def __init__(self, key: str, text: str) -> None:
-        """Read it.
+        """Parse a template.
 
         Args:
-            key: of the configuration, for the message.
-            text: the template; one without places is the same for every record.
+            key: name of the option, for error messages.
+            text: the template; without placeholders it is the same for every record.
 
         Raises:
-            InvalidConfig: a place is none of the above.
+            InvalidConfig: a placeholder is unknown.
         """
-        self._parts = _PLACE.split(text)  # texts and names of places in turn
+        self._parts = _PLACE.split(text)  # texts and placeholder names alternate
         for name in self._parts[1::2]:
             if name not in _NAMES and not (name.startswith(_PROPERTY) and name != _PROPERTY):
                 raise InvalidConfig(f"{key}: {{{name}}} is no place; {_KNOWN}")
         self.constant = text if len(self._parts) == 1 else None
-        """The text, if it is the same for every record; else None."""
+        """The text if it is the same for every record; else None."""
 
     def of(self, record: Record) -> str:
         """Return the text for a record.
 
         Raises:
-            Unfilled: the record has no key, or not the property.
+            Unfilled: the record lacks the key or the property.
         """
         if self.constant is not None:
             return self.constant

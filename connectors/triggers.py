@@ -1,4 +1,4 @@
-"""When batch sources discover their tasks: at once, or at the times of a cron expression."""
+"""Discovery triggers of batch sources: immediately, or at the times of a cron expression."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..config.schedule import Schedule
 
 @dataclass
 class _NoConfig:
-    """Of the trigger ``immediate``: it is told nothing."""
+    """Settings of the ``immediate`` trigger: none."""
 
 
 class ImmediateTrigger(Trigger):
-    """Discovers once: when the source was created, updated, or started again by somebody."""
+    """Discovers once: after the source was created, updated, or restarted by a user."""
 
     is_first = True
 
@@ -34,14 +34,14 @@ class ImmediateTrigger(Trigger):
 
 @dataclass
 class CronTriggerConfig:
-    """Of the trigger ``cron``."""
+    """Settings of the ``cron`` trigger."""
 
     cron: str = option("Cron expression of five fields, or of Spring's six.", key="__CRON__", aliases=("cron",))
     time_zone: str = option("Name of the time zone of the expression.", default="UTC")
 
 
 class CronTrigger(Trigger):
-    """Discovers at the times of a cron expression; what passes while nothing runs is left out."""
+    """Discovers at the times of a cron expression; times missed while the source is not running are skipped."""
 
     def open(self, config: Mapping[str, Any]) -> None:
         """Read the configuration."""

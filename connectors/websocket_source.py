@@ -1,8 +1,8 @@
-"""The source ``websocket``: messages that a server sends over a WebSocket.
+"""The ``websocket`` source reads messages that a server sends over a WebSocket.
 
-A WebSocket has no positions and no acknowledgements: what the server sends while nobody is connected is lost, and so is
-what was received and not yet durable when the source ends. Received messages are bounded; above that the connection is
-not read, and the server has to wait.
+A WebSocket has no positions and no acknowledgements: messages that the server sends while the source is disconnected
+are lost, and so are messages received but not yet durable when the source stops. The number of buffered messages is
+limited; beyond it, the connection is not read, and the server has to wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 
 @dataclass
 class WebsocketSourceConfig:
-    """Which server is listened to, and what it is told."""
+    """Settings of the ``websocket`` source."""
 
     url: str = option("Where the server is, ws://host/path or wss://host/path.")
     headers: dict[str, str] = option("Headers of the request that opens the connection.", default={})
@@ -50,12 +50,12 @@ class WebsocketSourceConfig:
 
 
 class WebsocketSource(Source):
-    """Messages that a server sends over a WebSocket; what it sends while nobody is connected is lost."""
+    """Reads messages from a WebSocket server; messages sent while the source is disconnected are lost."""
 
     config = WebsocketSourceConfig
 
     def __init__(self) -> None:
-        """Connect to nobody."""
+        """Create an unconnected source."""
         self._connection: ClientConnection | None = None
         self._open = contextlib.ExitStack()
 
@@ -124,13 +124,13 @@ class WebsocketSource(Source):
         wanted = self._config.message_types
         while len(records) < READ_MAX:
             try:
-                # What is there is taken; only for the first it is waited.
+                # Take all buffered messages; wait only for the first.
                 message = connection.recv(0 if records else max(deadline_s - time.monotonic(), 0))
             except TimeoutError:
                 break
             except self._closed as error:
                 if records:
-                    break  # it is said again by the next read
+                    break  # the next read raises it again
                 raise Retry(f"{self._config.url}: the connection is closed: {_cause(error)}") from error
             if wanted in ("all", "text" if isinstance(message, str) else "binary"):
                 records.append(Record(message))
