@@ -22,7 +22,7 @@ _OF_KEY_STORES = (
     "tlsTrustStoreType", "tlsTrustStorePath", "tlsTrustStorePassword", "tlsKeyStoreType", "tlsKeyStorePath",
     "tlsKeyStorePassword",
 )  # fmt: skip
-"""What Pulsar reads with key stores only, and we never do."""
+"""Keys that Pulsar uses only with key stores, which are not supported."""
 _NO_EFFECT = {"webserviceTlsProvider": "TLS is that of OpenSSL"}
 _PULSAR_DEFAULTS = {"sslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory"}
 _NOT_SUPPORTED = {
@@ -35,11 +35,11 @@ KNOWN_KEYS = (*ADDRESS_KEYS, *_SECURITY_KEYS)
 
 
 class ClientFile(NamedTuple):
-    """What the file says.
+    """Content of the file.
 
     Attributes:
-        addresses: by names of `Settings`.
-        security: by names of `ClientSecurity`.
+        addresses: addresses, by attribute names of `Settings`.
+        security: security settings, by attribute names of `ClientSecurity`.
     """
 
     addresses: Mapping[str, str]
@@ -47,11 +47,11 @@ class ClientFile(NamedTuple):
 
 
 def read_client_file(environment: Mapping[str, str]) -> ClientFile:
-    """Return what ``client.yml`` in the working directory says, or the file that a variable names.
+    """Read the file named by an environment variable, or ``client.yml`` in the working directory.
 
     Raises:
-        Failure: the file is missing or unreadable, or has a key that is unknown or cannot be honoured; no value that
-            may be a secret is shown.
+        Failure: the file is missing or unreadable, or contains an unknown or unsupported key; values that may be
+            secrets are not shown.
     """
     named = environment.get(FILE_VARIABLE)
     path = Path(named) if named else Path(DEFAULT_FILE)
@@ -74,7 +74,7 @@ def read_client_file(environment: Mapping[str, str]) -> ClientFile:
 
 
 def _content(path: Path) -> dict[Any, Any]:
-    """Return keys and values of a file, of Java's properties if its name ends so, else of YAML."""
+    """Return the keys and values of a Java properties file, recognised by its name, or a YAML file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
@@ -90,7 +90,7 @@ def _content(path: Path) -> dict[Any, Any]:
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as exc:
-        mark = getattr(exc, "problem_mark", None)  # the text of the error quotes the file, which may hold a secret
+        mark = getattr(exc, "problem_mark", None)  # the error text quotes the file, which may contain a secret
         line = f" in line {mark.line + 1}" if mark is not None else ""
         raise Failure(f"{path} cannot be read: it is no YAML{line}") from exc
     if not isinstance(content, dict):
@@ -99,7 +99,7 @@ def _content(path: Path) -> dict[Any, Any]:
 
 
 def _refuse_other(path: Path, key: str, value: object) -> None:
-    """Raise if a key is none of ours and says something."""
+    """Raise if a key is unsupported and has a value."""
     if key in _OF_KEY_STORES or (key == _KEY_STORES and str(value).lower() in ("none", "", "false")):
         return
     if key == _KEY_STORES:

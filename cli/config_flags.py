@@ -1,7 +1,6 @@
-"""Flags that a table of fields makes: the options of a command, and the config of a file with the flags laid over it.
+"""Flags generated from a table of fields: the options of a command, and a file's config overridden by the flags.
 
-A flag that this version cannot honour is sent like any other: the worker refuses its field by name, in the same words
-for every tool.
+Unsupported flags are sent like any other: the worker rejects their field by name, with the same message for all tools.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Flags = Sequence[tuple[str, Field]]
 
 
 def refused_help(text: str, reason: str) -> str:
-    """Return the help of a flag that is accepted only to be refused by name."""
+    """Return the help of an unsupported flag, which is accepted only to be rejected by name."""
     return f"{text} Refused: {reason}.".lstrip()
 
 
 class QuietOption(click.Option):
-    """An option whose camelCase and under_score spellings work but do not stand in the help."""
+    """An option whose camelCase and under_score spellings work, but are not shown in the help."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the help without the old spellings."""
@@ -38,7 +37,7 @@ class QuietOption(click.Option):
 
 
 def config_options(flags: Flags, *file_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command every flag, and one under ``file_names`` for a file with the config."""
+    """Add all flags to a command, and an option named ``file_names`` for a config file."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for path, field in reversed(flags):
@@ -54,17 +53,17 @@ def config_options(flags: Flags, *file_names: str) -> Callable[[Callable[..., An
 
 
 def _variable(path: str) -> str:
-    """Return the name under which a command receives the text of a flag."""
+    """Return the name of the parameter that receives a flag's text."""
     return "flag_" + path.replace(".", "__")
 
 
 def build_config(
     flags: Flags, config_file: str | Mapping[str, Any] | None, given: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Return the config of the file, or its content, with the given flags laid over it.
+    """Return the config from a file, or its content, overridden by the given flags.
 
     Raises:
-        Failure: the file is unreadable, or a flag's text is not of its kind.
+        Failure: the file is unreadable, or a flag's value has the wrong type.
     """
     config = read_config_file(config_file) if isinstance(config_file, str) else dict(config_file or {})
     for path, field in flags:
@@ -88,7 +87,7 @@ def read_config_file(path: str) -> dict[str, Any]:
     """Return the content of a YAML (or JSON, which is YAML) config file.
 
     Raises:
-        Failure: no such file, no YAML, or no mapping in it.
+        Failure: the file is missing, or is not a YAML mapping.
     """
     content = read_yaml(path, "config file")
     if not isinstance(content, dict):

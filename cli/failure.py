@@ -1,4 +1,4 @@
-"""The failure of a command or of a call: one line with the cause and the remedy."""
+"""Failures of commands and REST calls: one line with the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Failure", "Faults", "Group", "nearest", "usage_line"]
 
 
 class Failure(click.ClickException):
-    """A command cannot do what was asked; the message is shown on one line and the exit code is not 0.
+    """A command failed; its message is shown on one line, and the exit code is not 0.
 
     Attributes:
-        status: of the HTTP answer that is the cause; 0 if it is another.
+        status: status of the HTTP response that caused it; 0 for other causes.
     """
 
     exit_code = 1
@@ -29,10 +29,10 @@ class Failure(click.ClickException):
 
 
 class Faults(Failure):
-    """Several things are wrong with what was given; each is a line.
+    """Several errors in the input, each on its own line.
 
     Attributes:
-        lines: one for each.
+        lines: one line for each error.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -41,7 +41,7 @@ class Faults(Failure):
 
 
 class Group(click.Group):
-    """A group whose unknown subcommands are refused on one line with the nearest name.
+    """A group that rejects unknown subcommands with one line that suggests the nearest name.
 
     Attributes:
         not_here: names of Pulsar's commands that this version lacks.
@@ -57,7 +57,7 @@ class Group(click.Group):
         """Find the command of a call.
 
         Raises:
-            click.UsageError: the group has no command of that name.
+            click.UsageError: the command is unknown.
         """
         name = args[0]
         command = self.get_command(ctx, name)
@@ -70,7 +70,7 @@ class Group(click.Group):
 
 
 def _before_the_group(error: click.NoSuchOption) -> str:
-    """Explain misplaced global flags; return nothing for other flags."""
+    """Return an explanation for misplaced global flags; empty for other flags."""
     everywhere = error.ctx.find_root().command.params if error.ctx else []
     is_one = any(error.option_name in option.opts for option in everywhere)
     return f" here; it goes before the group: magnetar {error.option_name} …" if is_one else ""
@@ -81,13 +81,13 @@ _FLAG_OF_FILE = {
     ("--py", "--archive"): (".py", ".zip", ".whl"),
     ("--function-config-file", "--source-config-file", "--sink-config-file"): (".yml", ".yaml", ".json"),
 }
-"""Flags that take a file, and how the names of their files end."""
+"""Flags that take a file, and the file name extensions."""
 _FLAGS_OF_WORDS = ("--name", "--subscription-name", "--subscription", "--messages")
-"""Flags that commands need and that are left out most often; the first one that a command has is meant."""
+"""Required flags that are most often forgotten; the first one that a command has is suggested."""
 
 
 def _with_flag(word: str, command: click.Command) -> str:
-    """Return ``; did you mean --py word?`` for a word that stands without its flag; nothing when no flag fits."""
+    """Return ``; did you mean --py word?`` for an argument without its flag; empty if no flag fits."""
     known = {name for option in command.params for name in option.opts}
     by_file = [flag for flags, ends in _FLAG_OF_FILE.items() for flag in flags if word.endswith(ends)]
     flag = next((flag for flag in (*by_file, *_FLAGS_OF_WORDS) if flag in known), None)
@@ -95,7 +95,7 @@ def _with_flag(word: str, command: click.Command) -> str:
 
 
 def usage_line(error: click.UsageError) -> str:
-    """Return a wrong call as one line: what is wrong, the nearest right word, where the help is."""
+    """Return a usage error as one line: the error, the nearest valid word, and where to find help."""
     context = error.ctx
     message = one_line(error.format_message())
     if isinstance(error, click.NoSuchOption):

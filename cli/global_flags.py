@@ -1,4 +1,4 @@
-"""The addresses of the cluster and the credentials, accepted behind a command as well as before its group."""
+"""Flags for addresses and credentials, accepted after a command as well as before its group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHECKS: dict[str, Callable[[str], str]] = {"admin_url": checked_admin_url, "ser
 
 
 def security_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the root the flags of authentication and TLS."""
+    """Add the flags for authentication and TLS to the root command."""
     for one in reversed(SECURITY_SETTINGS):
         metavar = None if one.is_switch else "NAME" if one.name == "auth_plugin" else "TEXT"
         if one.name.endswith("_file"):
@@ -26,10 +26,10 @@ def security_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def accept_global_flags(command: click.Command) -> None:
-    """Give a command, or all commands of a group, the flags of addresses and credentials where they have none.
+    """Add the flags for addresses and credentials to a command, or to all commands of a group, if they lack them.
 
-    They do not stand in the help of each, which that of the root says. A value given behind a command wins over one
-    before it.
+    The flags are hidden in each command's help and described in the root's. A value after a command takes precedence
+    over one before it.
     """
     known = {name for option in command.params for name in option.opts}
     for name in _CHECKS:
@@ -48,7 +48,7 @@ def accept_global_flags(command: click.Command) -> None:
 
 
 def _keep(name: str, ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Put a given address into the settings of the call."""
+    """Store a given address in the call's settings."""
     if value is not None:
         before: Settings = current(ctx)
         checked: dict[str, Any] = {name: _CHECKS[name](value)}
@@ -56,6 +56,6 @@ def _keep(name: str, ctx: click.Context, param: click.Parameter, value: str | No
 
 
 def keep_security(name: str, ctx: click.Context, param: click.Parameter, value: str | bool | None) -> None:
-    """Put a given setting of authentication or TLS into the settings of the call."""
+    """Store a given authentication or TLS setting in the call's settings."""
     if value is not None:
         ctx.obj = current(ctx).with_security(name, value)

@@ -1,4 +1,4 @@
-"""`logs`: its flags, and what instances logged on standard output."""
+"""The `logs` command: its flags, and printing of instance logs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .rest import Admin
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--tail`` and ``--follow``."""
+    """Add ``--tail`` and ``--follow`` to a command."""
     tail = "Number of lines to show from the end of the log."
     command = click.option("-f", "--follow", is_flag=True, help="Follow the log.")(command)
     return click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help=tail)(command)
 
 
 def print_log(rest: Admin, path: str, tail: int, *, follow: bool) -> None:
-    """Print the end of the logs of all instances of a component, or of one, as it comes.
+    """Print the end of the logs of one or all instances of a component.
 
     Args:
         rest: the worker.
-        path: of the component or the instance.
-        tail: lines of each.
-        follow: go on for ever.
+        path: path of the component or the instance.
+        tail: number of lines per instance.
+        follow: continue with new lines indefinitely.
     """
     out = sys.stdout.buffer
     with rest.stream(f"{path}/logs", {"tail": tail, "follow": follow}) as pieces:

@@ -1,7 +1,7 @@
-"""`--metrics-port-start`: the numbers of a local run's instances for Prometheus, on ports of this machine.
+"""`--metrics-port-start`: Prometheus metrics of a local run's instances, on local ports.
 
-As with Pulsar, instances that are processes have a port each, counted up from the first; those in one process share it.
-All are answered here: a process instance is asked for its numbers as a worker would ask it.
+As in Pulsar, process instances have one port each, counting up from the first; instances in the same process share a
+port. All ports are served by this process, which requests the metrics of process instances like a worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .failure import Failure
 
 HOST = "127.0.0.1"
 CLUSTER = "local"
-"""The label of every number, as Pulsar's local run has it."""
+"""The cluster label of all metrics, as in Pulsar's local run."""
 PORT_MAX = 65535
 
 
@@ -41,13 +41,13 @@ class LocalMetrics:
         self._servers: list[WebServer] = []
 
     async def open(self, first_port: int) -> str:
-        """Serve, and return a line that says where.
+        """Start serving, and return a line with the addresses.
 
         Args:
-            first_port: 0 takes free ones.
+            first_port: the first port; 0 for free ports.
 
         Raises:
-            Failure: a port is taken, or there are not so many.
+            Failure: a port is in use, or there are not enough ports.
         """
         numbers, urls = self._local.numbers, []
         groups = [[number] for number in numbers] if self._local.has_processes else [list(numbers)]
@@ -68,11 +68,11 @@ class LocalMetrics:
         return f"metrics: {urls[0]}" if len(urls) == 1 else f"metrics, a page for each instance: {', '.join(urls)}"
 
     def offer(self, read: ReadMetrics) -> None:
-        """Take what returns the numbers of an instance, once they run."""
+        """Set the function that returns an instance's metrics, once instances are running."""
         self._read = read
 
     async def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         await asyncio.gather(*(server.stop() for server in self._servers))
 
     async def _answer(self, numbers: Sequence[int], _: Call) -> Response:
@@ -86,7 +86,7 @@ class LocalMetrics:
         return Response(render(CLUSTER, counted, ()), media_type=CONTENT_TYPE)
 
     async def _of(self, number: int) -> MetricsData:
-        """Return the numbers of an instance, zeros while it is down."""
+        """Return an instance's metrics; zeros while it is down."""
         try:
             return MetricsData() if self._read is None else await self._read(number)
         except (KeyError, MagnetarError):

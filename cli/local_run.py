@@ -37,11 +37,11 @@ _SECURITY_SWITCHES = (
     ("tls_hostname_verification", "--hostname-verification-enabled --hostname_verification_enabled",
      "The broker's certificate must name its host; on by default."),
 )  # fmt: skip
-"""Name in `ClientSecurity`, flags and help: those of Pulsar's, and the global ones that mean the same."""
+"""Name in `ClientSecurity`, flags and help: Pulsar's flags, and the equivalent global ones."""
 
 
 def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags of a local run."""
+    """Add the flags of a local run to a command."""
     command = click.option(
         "--use-tls", "--use_tls", "use_tls", cls=QuietOption, is_flag=True,
         help="Refuse an address of the broker without TLS; pulsar+ssl:// says it, too.",
@@ -87,7 +87,7 @@ def service_url_of(given: str | None, settings: Settings, use_tls: bool) -> str:
     """Return the broker's address.
 
     Raises:
-        Failure: it is none of the protocol, or has no TLS where it must.
+        Failure: the address has an unsupported scheme, or no TLS although required.
     """
     url = given or settings.service_url
     if not url.startswith(("pulsar://", "pulsar+ssl://")):
@@ -99,16 +99,16 @@ def service_url_of(given: str | None, settings: Settings, use_tls: bool) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a local run needs besides code and config.
+    """Settings of a local run besides code and config.
 
     Attributes:
-        service_url: of the broker.
-        admin_url: of the broker's REST interface.
-        state_url: of the state store; empty for none.
-        secrets_provider: class that finds secrets; empty for the usual one.
-        secrets_config: what it is told, as JSON; empty for nothing.
-        metrics_port: the first port of /metrics; 0 takes free ones, None: there is no such page.
-        security: what broker and REST interface are shown, and how they are checked.
+        service_url: address of the broker.
+        admin_url: address of the broker's REST interface.
+        state_url: URL of the state store; empty for none.
+        secrets_provider: class that resolves secrets; empty for the default one.
+        secrets_config: configuration of the secrets provider as JSON; empty for none.
+        metrics_port: the first port of /metrics; 0 for free ports, None for no metrics.
+        security: credentials and TLS settings for the broker and its REST interface.
     """
 
     service_url: str
@@ -121,15 +121,15 @@ class Surroundings:
 
 
 def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings:
-    """Return what the flags of `local_run_options` say, and take them from all flags.
+    """Remove the values of `local_run_options` from a command's flags and return them.
 
     Raises:
-        Failure: one of them is wrong.
+        Failure: one of them is invalid.
     """
     provider, config = given.pop("secrets_provider"), given.pop("secrets_config")
     if config and not provider:
         raise Failure("--secrets-provider-config is for a provider; give --secrets-provider-classname, too")
-    if config and not _is_object(config):  # which may hold a password, and is not shown
+    if config and not _is_object(config):  # not shown, as it may contain a password
         raise Failure('--secrets-provider-config is no JSON object; give one such as \'{"path": "/run/secrets"}\'')
     service_url = service_url_of(given.pop("broker_service_url"), settings, given.pop("use_tls"))
     admin_url = (given.pop("web_service_url", None) or settings.admin_url).rstrip("/")
@@ -156,17 +156,17 @@ def _is_object(text: str) -> bool:
 
 
 def run_in_foreground(local: LocalRun, what: str, metrics_port: int | None) -> int:
-    """Run instances until SIGINT or SIGTERM, with their logs on standard output and what is wrong on standard error.
+    """Run instances until SIGINT or SIGTERM, with logs on standard output and errors on standard error.
 
     Args:
-        local: what to run.
-        what: names it, ``source public/default/lines``.
-        metrics_port: of `Surroundings`.
+        local: the instances to run.
+        what: their description, such as ``source public/default/lines``.
+        metrics_port: as in `Surroundings`.
 
-    Returns: the exit code: 1 if the only instance ended by itself, which is said.
+    Returns: the exit code: 1, with a message, if the only instance ended by itself.
 
     Raises:
-        Failure: a port for metrics is taken.
+        Failure: a metrics port is in use.
     """
     count = local.details.parallelism
     instances = "1 instance" if count == 1 else f"{count} instances"
@@ -189,7 +189,7 @@ def run_in_foreground(local: LocalRun, what: str, metrics_port: int | None) -> i
             offer: Callable[[ReadMetrics], None] = _ignore
             line = ""
             if metrics_port is not None:
-                from .local_metrics import LocalMetrics  # with it come the libraries of a web server
+                from .local_metrics import LocalMetrics  # imports a web server's libraries
 
                 metrics = LocalMetrics(local)
                 stack.push_async_callback(metrics.close)

@@ -1,4 +1,4 @@
-"""The servers that a local run needs: its broker, which must be there, and a state store, which is looked for."""
+"""The servers of a local run: its broker, which must be available, and a state store, which is looked up."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def connected(local: LocalRun) -> LocalRun:
     """Return a local run with its state store, once its broker answers. Blocking.
 
     Raises:
-        Failure: nothing answers at the broker's address, or the code uses its state and there is no state store.
-        MagnetarError: another kind of server answers there, or the broker refuses the client.
+        Failure: there is no answer from the broker's address, or the code uses state and no state store was found.
+        MagnetarError: another kind of server answers, or the broker rejects the client.
     """
     asyncio.run(check_broker(local.service_url, local.admin_url, local.security, "--broker-service-url"))
     if not local.state_url:
@@ -41,9 +41,9 @@ def connected(local: LocalRun) -> LocalRun:
 
 
 def _state_url_for(local: LocalRun) -> str:
-    """Return the state store beside the broker, with a token where one is needed; empty if there is none to use.
+    """Return the URL of the broker's state store, with a token if required; empty if there is no usable one.
 
-    A REST interface that belongs to another broker, such as one at the default address, does not count.
+    The REST interface of a different broker, such as one at the default address, is ignored.
     """
     credentials = ClientCredentials(local.security)
     try:
@@ -70,7 +70,7 @@ def _comparable(place: HostPort) -> HostPort:
 
 
 def _local_key(urls: tuple[str, str]) -> TableKey | None:
-    """Return the key of the state store of a standalone on this machine, if its token is what is shown to it."""
+    """Return the state store key of a standalone server on this machine, if the credentials are its local token."""
     data_dir = Path(os.environ.get("MAGNETAR_DATA_DIR", "data"))
     file = data_dir / STATE_KEY_FILE
     return TableKey.read(str(file)) if local_token_of(data_dir, urls) and file.is_file() else None

@@ -1,7 +1,7 @@
-"""``magnetar``: the root of the command line and its one boundary for errors.
+"""``magnetar``: the root command, and the single place where errors are handled.
 
-The module of a command is imported when it runs: importing all of them costs a third of a second; `magnetar --version`
-and a shell's completion must not pay it. Help texts of the root therefore stand in the table, not in the modules.
+A command's module is imported when the command runs: importing all of them takes a third of a second, too long for
+`magnetar --version` and shell completion. Therefore the root's help texts are in the table, not in the modules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .global_flags import accept_global_flags, security_options
 from .pulsar_commands import GROUPS
 from .settings import find_settings
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+INTERRUPTED = 130  # 128 + SIGINT, the shell convention
 DEBUG_VARIABLE = "MAGNETAR_DEBUG"
 
 
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     Attributes:
         module: name of the module below `magnetar.cli`.
         attribute: name of the click command in it.
-        summary: what the help of the group says about it.
+        summary: its line in the help of the group.
     """
 
     module: str
@@ -55,7 +55,7 @@ class LazyGroup(Group):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, None if there is none of that name."""
+        """Import and return a command, or None if the name is unknown."""
         entry = self.entries.get(ALIASES.get(cmd_name, cmd_name))
         if entry is None:
             return None
@@ -66,7 +66,7 @@ class LazyGroup(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands of ``--help`` by section, without importing them."""
+        """Write the commands for ``--help`` by section, without importing them."""
         width = max(map(len, self.entries))
         in_sections = {name for names in SECTIONS.values() for name in names}
         rest = [name for name in self.entries if name not in in_sections]
@@ -111,9 +111,9 @@ COMMANDS = {
 
 
 SERVERS = ("standalone", "demo", "broker", "worker", "state-store", "backup", "restore")
-"""Commands that are given addresses by flags of their own, or need none."""
+"""Commands that have their own flags for addresses, or need no addresses."""
 KEYS = ("tokens", "certificates")
-"""Commands that ask no server."""
+"""Commands that do not contact a server."""
 SECTIONS = {
     "Run it on this machine": SERVERS,
     "Functions and connectors": ("init", "functions", "sources", "sinks", "packages", "functions-worker"),
@@ -122,11 +122,11 @@ SECTIONS = {
     "The cluster": ("namespaces", "tenants", "clusters", "brokers"),
     "Who may connect": KEYS,
 }
-"""What the help groups the commands by; a command that is in none stands last."""
+"""Sections of the help; commands in no section come last."""
 ALIASES = {"source": "sources", "sink": "sinks"}
-"""Other names of commands, which Pulsar has too; they do not stand in the help."""
+"""Alternative command names, also used by Pulsar; hidden in the help."""
 NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "websocket")
-"""Commands of Pulsar, or of later versions, that this version refuses by name."""
+"""Commands of Pulsar or of later versions that this version rejects by name."""
 
 
 @click.command(
@@ -167,17 +167,17 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code; the only place where errors become text."""
+    """Run a command line and return its exit code; the only place where errors are printed."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if "--debug" in given:  # accepted anywhere on the line: one adds it after a failure, at the end
+    if "--debug" in given:  # accepted anywhere, as users append it after a failure
         given.remove("--debug")
         os.environ[DEBUG_VARIABLE] = "1"  # a supervised child shows its traceback too
     debug = DEBUG_VARIABLE in os.environ
-    if not debug:  # what a client logs on the way to an error is not for the terminal: the error's own line says it
+    if not debug:  # hide the client's log: the error's own line is enough
         logging.getLogger("magnetar").addHandler(logging.NullHandler())
     try:
         code = root.main(given, prog_name="magnetar", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as exc:  # a group without a command: whoever calls it so wants to know
+    except click.exceptions.NoArgsIsHelpError as exc:  # a group without a command: show its help
         click.echo(exc.message)
         return 0
     except (click.ClickException, MagnetarError) as exc:
@@ -186,10 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(exc)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:  # `magnetar … | head`: the reader left, which is its right
+    except BrokenPipeError:  # `magnetar … | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as exc:  # noqa: BLE001  the boundary of the whole command line: a user never sees a traceback
+    except Exception as exc:  # noqa: BLE001  last resort: users never see a traceback
         if debug:
             traceback.print_exc()
         click.echo(f"magnetar: {describe(exc)}", err=True)
@@ -201,13 +201,13 @@ def describe(error: Exception) -> str:
     """Describe an unexpected error in one line."""
     if isinstance(error, OSError) and error.strerror:
         return one_line(f"{error.filename or 'system'}: {error.strerror}")
-    if isinstance(error, UnicodeEncodeError):  # the shell gave bytes that are no text
+    if isinstance(error, UnicodeEncodeError):  # the shell passed bytes that are not valid text
         return f"{ascii(error.object)[:200]} is no UTF-8 at index {error.start}; give it in UTF-8"
     return one_line(f"{type(error).__name__}: {error} (run it again with --debug for the traceback)")
 
 
 def report(error: click.ClickException | MagnetarError) -> int:
-    """Write one line about an error (one for each of `Faults`) to standard error and return the exit code."""
+    """Print an error as one line (one for each of `Faults`) to standard error, and return the exit code."""
     if isinstance(error, Faults):
         for fault in error.lines:
             click.echo(f"magnetar: {one_line(fault)}", err=True)

@@ -1,4 +1,4 @@
-"""The known word that somebody probably meant: near in its letters, and never one that does the opposite."""
+"""Suggestions for mistyped words: a known word with similar letters, but never one with the opposite effect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 
 NEAR = 0.5
-"""Least likeness of a command, flag or key, of which there are few and all are known to the reader's eye."""
+"""Minimum similarity of commands, flags and keys, which are few and easily told apart by users."""
 NEAR_NAME = 0.75
-"""Least likeness of a name that a user gave: another function's is not offered because it, too, ends in `-v2`."""
+"""Minimum similarity of user-defined names, so that a function is not suggested just for also ending in `-v2`."""
 _VERBS = (
     ("get", "set", "remove", "delete", "clear", "create", "update"),
     ("start", "stop", "restart"),
@@ -21,16 +21,16 @@ _VERBS = (
     ("produce", "consume"),
     ("put", "query"),
 )
-"""Words of which none may stand for another of its row: whoever says one does not want another one done."""
+"""Groups of verbs; none is suggested for another of its group, which would do something else."""
 _ROW_OF = {word: row for row in _VERBS for word in row}
 _MISSPELT = 0.7
 
 
 def nearest_word(word: str, known: Iterable[str], likeness: float = NEAR) -> str | None:
-    """Return the known word most like ``word``; None when none is like it or the like ones do something else."""
+    """Return the known word most similar to ``word``, or None if there is none with the same effect."""
     if word in (known := sorted(set(known))):
         return None
-    import difflib  # only for who mistypes
+    import difflib  # imported only if a word was mistyped
 
     close = difflib.get_close_matches(word, known, n=5, cutoff=likeness)
     meant = _verbs(word)
@@ -38,13 +38,13 @@ def nearest_word(word: str, known: Iterable[str], likeness: float = NEAR) -> str
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = NEAR) -> str:
-    """Return ``; did you mean X?`` for the known word most like ``word``, or nothing when there is none."""
+    """Return ``; did you mean X?`` for the known word most similar to ``word``, or an empty text."""
     found = nearest_word(word, known, likeness)
     return f"; did you mean {found}?" if found else ""
 
 
 def _verbs(name: str) -> set[str]:
-    """Return the verbs in a name, as they should be spelt."""
+    """Return the verbs in a name, with their spelling corrected."""
     import difflib
 
     words = re.findall(r"[a-z]+|[A-Z][a-z]*", name)
@@ -52,5 +52,5 @@ def _verbs(name: str) -> set[str]:
 
 
 def _differ(meant: set[str], offered: set[str]) -> bool:
-    """Return whether a word offered does something else than the one meant."""
+    """Return whether a suggested word does something else than the intended one."""
     return any(verb not in offered and offered.intersection(_ROW_OF[verb]) for verb in meant)

@@ -1,7 +1,7 @@
-"""What commands print: JSON for programs, tables for people, plain lines for pipes.
+"""Output of commands: JSON for programs, tables for people, plain lines for pipes.
 
-With ``-o json`` standard output holds one JSON value and nothing else. Without it a terminal gets tables; a pipe gets
-what Pulsar's own tool prints, so that scripts written for it go on working: JSON for records, lines for lists.
+With ``-o json``, standard output contains a single JSON value. Without it, a terminal gets tables; a pipe gets the same
+output as from Pulsar's own tool, so that scripts written for it keep working: JSON for records, lines for lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .settings import current
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flag ``-o json``; it reaches the command through the settings, not as an argument."""
+    """Add the flag ``-o json`` to a command; its value is in the settings, not in the command's arguments."""
 
     def choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -31,7 +31,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def show_done(ctx: click.Context, message: str) -> None:
-    """Say that a command did its work."""
+    """Print that a command succeeded."""
     if current(ctx).output == "json":
         print_json({"message": message})
     else:
@@ -39,7 +39,7 @@ def show_done(ctx: click.Context, message: str) -> None:
 
 
 def wants_table(ctx: click.Context) -> bool:
-    """Return whether a person looks at standard output."""
+    """Return whether to print tables: standard output is a terminal, and JSON was not requested."""
     return current(ctx).output is None and sys.stdout.isatty()
 
 
@@ -52,7 +52,7 @@ STYLES = {
     "running": "green", "done": "green", "partly running": "yellow", "planning": "yellow", "committing": "yellow",
     "stopped": "yellow", "down": "red", "failed": "red", "cancelled": "red",
 }  # fmt: skip
-"""Colours of the words in columns of `STATE_COLUMNS`; a terminal without them, and one with NO_COLOR, has none."""
+"""Colours of words in `STATE_COLUMNS`; not used on terminals without colours or with NO_COLOR set."""
 STATE_COLUMNS = ("state", "stage")
 
 
@@ -61,9 +61,9 @@ class Table(NamedTuple):
 
     Attributes:
         columns: names of the columns.
-        rows: one sequence of cells a row; None is an empty cell.
-        title: what the table shows, or nothing.
-        notes: lines below it, for what is too long for a cell.
+        rows: one sequence of cells per row; None is an empty cell.
+        title: title of the table; empty for none.
+        notes: lines below it, for texts that are too long for a cell.
     """
 
     columns: Sequence[str]
@@ -73,7 +73,7 @@ class Table(NamedTuple):
 
 
 def key_value_table(record: Mapping[str, Any]) -> Table:
-    """Return a record as a table of two columns; what is nested stands as JSON in its cell."""
+    """Return a record as a table with two columns; nested values are shown as JSON."""
     rows = [
         (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value)
         for key, value in record.items()
@@ -82,7 +82,7 @@ def key_value_table(record: Mapping[str, Any]) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal at the most: headings that ask for more stand in several lines."""
+    """Print a table no wider than the terminal; wide headings are wrapped."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable

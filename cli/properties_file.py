@@ -1,10 +1,10 @@
-"""Pulsar's ``.conf`` files: Java properties, as text of keys and values.
+"""Parser for Pulsar's ``.conf`` files, which are Java properties.
 
-A line is ``key=value``, ``key: value`` or ``key value``; blanks around the separator do not count. ``#`` or ``!``
-begins a comment line. A line that ends in an odd number of backslashes goes on in the next one, whose leading blanks
-are dropped. A backslash before ``t``, ``n``, ``r``, ``f`` or ``uXXXX`` makes that character, before any other one that
-character itself. Of two lines with the same key the later counts. All this is as `java.util.Properties` does it; blanks
-at the end of a value are dropped as Pulsar drops them.
+A line is ``key=value``, ``key: value`` or ``key value``; whitespace around the separator is ignored. ``#`` or ``!``
+starts a comment line. A line that ends in an odd number of backslashes continues on the next one, whose leading
+whitespace is dropped. A backslash before ``t``, ``n``, ``r``, ``f`` or ``uXXXX`` produces that character, before any
+other character the character itself. If a key is repeated, the last line counts. All this follows
+`java.util.Properties`; trailing whitespace of a value is dropped, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return the values of a file by key, in the order of their first lines.
+    """Return the values of a file by key, in order of first occurrence.
 
     Raises:
-        ValueError: a backslash and ``u`` without four hexadecimal digits.
+        ValueError: a backslash and ``u`` are not followed by four hexadecimal digits.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -37,7 +37,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield what lines make together, without comments, empty lines and leading blanks."""
+    """Yield logical lines, without comments, empty lines and leading whitespace."""
     begun: list[str] = []
     for natural in _BREAK.split(text):
         line = natural.lstrip(_BLANKS)

@@ -1,4 +1,4 @@
-"""Every command of Pulsar 4.0's ``pulsar-admin``, by group: one that is not here says so by its name.
+"""All commands of Pulsar 4.0's ``pulsar-admin``, by group; those that are missing here are rejected by name.
 
 Source: the classes `Cmd…` of Pulsar's own tool.
 """
@@ -103,4 +103,4 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "update-properties", "update-subscription-properties",
     ),
 }  # fmt: skip
-"""By group; groups that are not here at all say so themselves."""
+"""Commands by group, without groups that are missing here altogether."""

@@ -1,4 +1,4 @@
-"""Whether a broker answers at an address, found out before a client keeps trying for longer."""
+"""Quick check whether a broker answers at an address, before a client retries for longer."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from ..security.credentials.client_security import ClientSecurity
 
 REACH_TIMEOUT_S = 1.5
-"""For a connection to any of the hosts; a command without a broker ends within two seconds."""
+"""Timeout for a connection to any of the hosts, in seconds; without a broker, a command ends within two seconds."""
 HANDSHAKE_TIMEOUT_S = 5.0
-"""For the handshake with a host that takes connections; a busy broker may need some of it."""
+"""Timeout for the handshake with a host that accepts connections, in seconds; a busy broker may need some of it."""
 
 
 async def check_reachable(service_url: str, flag: str = "--service-url") -> None:
-    """Return once one host of a broker's address takes a connection; nothing is said on it.
+    """Check that a host of a broker's address accepts a connection, without sending anything.
 
     Args:
         service_url: ``pulsar://host[:port][,…]`` or ``pulsar+ssl://…``.
-        flag: which sets that address.
+        flag: the flag that sets that address.
 
     Cancellation: safe.
 
     Raises:
-        Failure: none does in time; names the remedy.
+        Failure: no host accepts a connection in time; the message says what to do.
     """
     from ..client.connections.service_url import parse_service_url
     from ..tasks import TaskSet, awaited_elsewhere
@@ -53,19 +53,19 @@ async def check_reachable(service_url: str, flag: str = "--service-url") -> None
 
 
 async def check_broker(service_url: str, admin_url: str, security: ClientSecurity, flag: str) -> None:
-    """Return once a broker has answered the handshake at one of the hosts of its address.
+    """Check that a broker answers the handshake at one of the hosts of its address.
 
     Args:
         service_url: as in `check_reachable`.
-        admin_url: of the broker's REST interface, which the TLS settings may be for.
-        security: the credentials and TLS settings for the broker; those that no URL needs are left out.
-        flag: which sets that address.
+        admin_url: address of the broker's REST interface, to which the TLS settings may apply.
+        security: the credentials and TLS settings for the broker; settings that no URL needs are ignored.
+        flag: the flag that sets `service_url`.
 
     Cancellation: closes the connection.
 
     Raises:
-        Failure: nothing answers in time; names the remedy.
-        MagnetarError: the address belongs to another kind of server, or the broker refuses the client.
+        Failure: there is no answer in time; the message says what to do.
+        MagnetarError: the address belongs to another kind of server, or the broker rejects the client.
     """
     from ..client.client import AsyncClient
     from ..client.config import ClientConfig
@@ -81,16 +81,16 @@ async def connect(client: AsyncClient, service_url: str, flag: str = "--service-
     """Connect a client to its broker.
 
     Args:
-        client: not connected yet.
+        client: an unconnected client.
         service_url: its address.
-        flag: which sets that address.
-        within_s: how long attempts are repeated, in seconds; 0 makes one.
+        flag: the flag that sets that address.
+        within_s: how long to retry, in seconds; 0 for a single attempt.
 
     Cancellation: safe.
 
     Raises:
-        Failure: nothing answers in time; names the remedy.
-        MagnetarError: as `AsyncClient.connect`.
+        Failure: there is no answer in time; the message says what to do.
+        MagnetarError: as from `AsyncClient.connect`.
     """
     try:
         await client.connect(within_s)
@@ -103,7 +103,7 @@ def _unreachable(service_url: str, flag: str, reason: str) -> Failure:
 
 
 async def _reason_against(place: HostPort) -> str:
-    """Return why there is no connection to a host; empty if there is."""
+    """Return why a host accepts no connection; empty if it does."""
     try:
         async with asyncio.timeout(REACH_TIMEOUT_S):
             await _resolve(place.host)
@@ -119,15 +119,15 @@ async def _reason_against(place: HostPort) -> str:
 
 
 async def _resolve(host: str) -> None:
-    """Return once the addresses of a host are known.
+    """Resolve a host name.
 
-    This is done in a daemon thread, as the event loop does not end before the threads of its executor, and a name
-    server that does not answer keeps such a thread for longer than the command may take.
+    This uses a daemon thread, because the event loop waits for its executor's threads on exit, and a name server that
+    does not answer would block such a thread for longer than the command may take.
 
     Cancellation: safe.
 
     Raises:
-        OSError: there is no such host.
+        OSError: the host is unknown.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -148,7 +148,7 @@ async def _resolve(host: str) -> None:
             failed = error
         except UnicodeError as error:
             failed = OSError(f"invalid host name: {error}")
-        with suppress(RuntimeError):  # the loop has ended by then
+        with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(finish, failed)
 
     threading.Thread(target=resolve, name=f"resolve {host}", daemon=True).start()

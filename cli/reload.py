@@ -1,8 +1,8 @@
-"""`--reload`: work in a child process, which is replaced whenever a watched file is saved.
+"""`--reload`: run in a child process that is replaced whenever a watched file is saved.
 
-Design: the child is a fork of this process, which has imported what it needs but made no thread, so a new one begins
-within milliseconds, and with modules of the function that nobody has imported before. The old child ends first, in
-order: it finishes the message at hand, and what it had taken beyond goes back to the broker.
+Design: the child is a fork of this process, which has imported the libraries but started no threads. So a new child
+starts within milliseconds, and imports the function's modules afresh. The old child first shuts down gracefully: it
+finishes its current message, and other messages that it has received go back to the broker.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ..runtime.process.forked import die_with
 from ..wire.printable import one_line
 
 POLL_S = 0.1
-"""How often files are looked at."""
+"""Interval at which files are checked, in seconds."""
 STOP_S = 10.0
-"""For a child to end by itself; longer than it gives its function."""
+"""How long a child may take to end, in seconds; longer than it waits for its function."""
 
 _ENVIRONMENT = "pyvenv.cfg"
-"""What is in the directory of a virtual environment."""
+"""File that marks a virtual environment's directory."""
 
 Stamp = dict[Path, tuple[int, int]]
 
 
 def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
-    """Do work in a child until it is interrupted, beginning again after each change; returns the exit code.
+    """Run in a child process until interrupted, restarting it after each change; returns the exit code.
 
     Args:
-        run: the work; returns an exit code. It ends with SIGTERM and SIGINT.
-        watched: files, and directories whose Python files are watched, but for hidden ones and virtual environments.
+        run: the work; returns an exit code. It ends on SIGTERM and SIGINT.
+        watched: files, and directories whose Python files are watched, except hidden ones and virtual environments.
     """
     is_over = False
 
@@ -56,7 +56,7 @@ def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
         now = stamp(watched)
         if now == seen:
             continue
-        while (later := stamp(watched)) != now:  # somebody is still writing
+        while (later := stamp(watched)) != now:  # files are still being written
             now = later
             time.sleep(POLL_S / 2)
         seen = now
@@ -68,7 +68,7 @@ def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
 
 
 def stamp(watched: Sequence[Path]) -> Stamp:
-    """Return time and size of each watched file that is there."""
+    """Return the modification time and size of each existing watched file."""
     files = [file for path in watched for file in (_modules_of(path) if path.is_dir() else (path,))]
     stamps: Stamp = {}
     for file in files:
@@ -81,8 +81,8 @@ def stamp(watched: Sequence[Path]) -> Stamp:
 
 
 def _modules_of(directory: Path) -> Iterator[Path]:
-    """Yield the Python files of a project, without those of its hidden directories and virtual environments."""
-    for root, directories, files in os.walk(directory):  # passes over what is being removed
+    """Yield the Python files of a project, except in hidden directories and virtual environments."""
+    for root, directories, files in os.walk(directory):  # skips directories that are being removed
         if _ENVIRONMENT in files and root != str(directory):
             directories.clear()
             continue
@@ -91,7 +91,7 @@ def _modules_of(directory: Path) -> Iterator[Path]:
 
 
 class _Child:
-    """One process that works."""
+    """A child process."""
 
     def __init__(self, run: Callable[[], int]) -> None:
         sys.stdout.flush()
@@ -102,13 +102,13 @@ class _Child:
             _work(run, parent)
 
     def look(self) -> None:
-        """Say so, once, if it has ended by itself."""
+        """Report once if the process has ended by itself."""
         if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
             self._pid = 0
             click.echo("magnetar: it has ended; it begins again when a file is saved", err=True)
 
     def stop(self) -> None:
-        """End it, in order if it lets itself."""
+        """Stop the process, gracefully if possible."""
         if not self._pid:
             return
         os.kill(self._pid, signal.SIGTERM)
@@ -123,22 +123,22 @@ class _Child:
 
 
 def _work(run: Callable[[], int], parent: int) -> None:
-    """Work in the child, and end it."""
+    """Do the work in the child process, and exit."""
     code = 1
     try:
         if sys.platform == "linux":
             die_with(parent)
-        sys.dont_write_bytecode = True  # a cache tells versions of the same second and length not apart
+        sys.dont_write_bytecode = True  # the cache does not distinguish versions with the same time and size
         for which in (signal.SIGINT, signal.SIGTERM):
             signal.signal(which, signal.SIG_DFL)
         code = run()
     except (click.ClickException, MagnetarError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         click.echo(f"magnetar: {one_line(text)}", err=True)
-    except BaseException as error:  # noqa: BLE001  nothing of it may come back into the parent's frames
+    except BaseException as error:  # noqa: BLE001  the child must not return into the parent's frames
         click.echo(f"magnetar: {one_line(f'{type(error).__name__}: {error}')}", err=True)
     finally:
-        with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+        with suppress(OSError, ValueError):  # the pipe has no reader, or is closed
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""The REST interface as commands use it: one call, its JSON or its text, and errors as one line."""
+"""REST client for commands: single calls that return JSON or text, with errors as one line."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Admin", "Answer", "Parts", "segment"]
 
 REQUEST_TIMEOUT_S = 300.0
-"""How long an answer may take; Pulsar's own tool waits as long."""
+"""Request timeout in seconds; the same as in Pulsar's own tool."""
 READ_TIMEOUT_S = 30.0
-"""The same for requests that only read, which no server works on for long."""
+"""Timeout in seconds of requests that only read, which are fast on every server."""
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -56,15 +56,15 @@ class Admin:
         self._credentials = credentials
 
     def get(self, path: str, **params: Any) -> Any:
-        """Return the JSON (or text) of a GET; None for an empty answer."""
+        """GET and return JSON or text; None for an empty response."""
         return self.call("GET", path, params=params)
 
     def put(self, path: str, body: Any = None, **params: Any) -> Any:
-        """PUT a JSON body; without one nothing is sent."""
+        """PUT an optional JSON body."""
         return self.call("PUT", path, body=body, params=params)
 
     def post(self, path: str, body: Any = None, **params: Any) -> Any:
-        """POST a JSON body; without one nothing is sent."""
+        """POST an optional JSON body."""
         return self.call("POST", path, body=body, params=params)
 
     def delete(self, path: str, **params: Any) -> Any:
@@ -72,13 +72,13 @@ class Admin:
         return self.call("DELETE", path, params=params)
 
     def send_parts(self, method: str, path: str, parts: Parts) -> Any:
-        """Send a multipart form, as creating a function needs it."""
+        """Send a multipart form, for example to create a function."""
         return _content(self._send(method, path, Form(parts)))
 
     def deploy(self, method: str, path: str, parts: Parts | None, **params: Any) -> str | None:
         """Send a deployment request and return the new version, or None if the worker does not report it.
 
-        A notice in the answer is printed to standard error.
+        A notice in the response is printed to standard error.
         """
         answer = self._send(method, path, None if parts is None else Form(parts), params)
         if notice := answer.headers.get(NOTICE_HEADER.lower()):
@@ -86,24 +86,24 @@ class Admin:
         return answer.headers.get(VERSION_HEADER.lower())
 
     def send_parts_raw(self, method: str, path: str, parts: Parts) -> Answer:
-        """Send a multipart form and return the whole answer, headers included."""
+        """Send a multipart form and return the whole response, including headers."""
         return self._send(method, path, Form(parts))
 
     def call(self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any] | None = None) -> Any:
-        """Send a request with an optional JSON body and return what came back.
+        """Send a request with an optional JSON body and return the content of the response.
 
         Raises:
-            Failure: nobody answers at that address, or the answer is an error.
+            Failure: the server does not answer, or the response is an error.
         """
         return _content(self._send(method, path, body, params))
 
     def raw(self, method: str, path: str) -> Answer:
-        """Return the whole answer, headers included, of a request without a body."""
+        """Send a request without a body and return the whole response, including headers."""
         return self._send(method, path)
 
     @contextmanager
     def stream(self, path: str, params: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
-        """Open an answer that is read piece by piece; it may last as long as it likes."""
+        """Open a streaming response, without a limit on its duration."""
         with (
             self._failures(),
             stream(
@@ -125,9 +125,9 @@ class Admin:
         return self._look_at(answer, path)
 
     def _look_at(self, answer: Answer, path: str) -> Answer:
-        """Return an answer that is no error; raise one that is, with the name that was perhaps meant."""
+        """Return a successful response; raise for an error, with a suggestion for a mistyped name."""
         if answer.status == 401 and "html" in answer.headers.get("content-type", ""):
-            raise Failure(self._refused(), 401)  # nobody looked at what was asked for
+            raise Failure(self._refused(), 401)  # rejected before the path was examined
         try:
             return _checked(answer)
         except Failure as failure:
@@ -142,7 +142,7 @@ class Admin:
         )
 
     def _listed(self, path: str) -> Any:
-        """Return the JSON of a list, asked for only to help with a wrong name."""
+        """Return a list, requested only to suggest a name."""
         with self._failures():
             answer = request(
                 "GET", self.base_url + path, timeout_s=2.0, connect_timeout_s=2.0, credentials=self._credentials
@@ -151,7 +151,7 @@ class Admin:
 
     @contextmanager
     def _failures(self, timeout_s: float = READ_TIMEOUT_S) -> Iterator[None]:
-        """Raise what the network does to us as a Failure with its remedy."""
+        """Convert network errors to a Failure that says what to do."""
         try:
             yield
         except NoTls as exc:
@@ -172,7 +172,7 @@ _LOOK = "check that --admin-url names a web port (8080 by default), or look into
 
 
 def admin_of(settings: Settings, timeout_s: float = REQUEST_TIMEOUT_S) -> Admin:
-    """Return the REST interface that the settings of a call name, with their credentials."""
+    """Return the REST client for a call's settings, with their credentials."""
     return Admin(settings.admin_url, timeout_s, settings.credentials)
 
 
@@ -192,12 +192,12 @@ def _content(answer: Answer) -> Any:
 
 
 class Record(NamedTuple):
-    """A JSON value to show, on a terminal as the table that ``table`` makes of it.
+    """A JSON value to show; on a terminal as a table.
 
     Attributes:
-        value: the JSON.
-        table: makes a table of it; None prints the JSON.
-        empty: what to say on standard error about a table without rows; on a terminal, instead of it.
+        value: the JSON value.
+        table: converts it to a table; None to print JSON.
+        empty: message on standard error if the table has no rows; on a terminal, instead of the table.
     """
 
     value: Any
@@ -211,24 +211,24 @@ def as_fields(value: Any) -> Record:
 
 
 class Setting(NamedTuple):
-    """A JSON value that may be missing: then people see nothing and programs null."""
+    """A JSON value that may be missing: then terminals show nothing, and programs get null."""
 
     value: Any
 
 
 class Line(NamedTuple):
-    """A line for people, of which programs get ``record``."""
+    """A line for people; programs get ``record`` instead."""
 
     text: str
     record: Any
 
 
 class Names(NamedTuple):
-    """Names to show, one a line.
+    """Names to show, one per line.
 
     Attributes:
-        names: to show.
-        empty: what to say on standard error if there are none; programs get an empty list or output.
+        names: the names.
+        empty: message on standard error if there are none; programs get an empty list or output.
     """
 
     names: Sequence[str]
@@ -236,19 +236,19 @@ class Names(NamedTuple):
 
 
 Shown: TypeAlias = str | Record | Setting | Line | Names | None
-"""A message that says what was done, a value, names; None if the command has printed already."""
+"""A message about what was done, a value, or names; None if the command has already printed its output."""
 
 
 def rest_command(
     group: click.Group | None, name: str | None = None, *, has_output: bool = True, **attributes: Any
 ) -> Callable[[Callable[..., Shown]], click.Command]:
-    """Make a command of a function: it gets the connection and the parameters, and has the flag ``-o``.
+    """Turn a function into a command: it receives the REST client and the parameters, and has the flag ``-o``.
 
     Args:
-        group: what the command belongs to; None if its module adds it elsewhere.
-        name: of the command; that of the function if it is None.
-        has_output: False for a command whose own ``-o`` means something else.
-        attributes: of the click command; its help is the docstring.
+        group: group of the command; None if its module adds it elsewhere.
+        name: name of the command; None for the function's name.
+        has_output: False for a command whose own ``-o`` has another meaning.
+        attributes: attributes of the click command; its help is the docstring.
     """
 
     def make(run: Callable[..., Shown]) -> click.Command:
@@ -271,16 +271,16 @@ class Call(NamedTuple):
     """A command that makes one REST call.
 
     Attributes:
-        name: of the command.
-        method: of the request.
-        path: after that of the subject.
-        help: one line.
-        done: what to say instead of showing the answer, with the subject's texts in braces.
-        show: makes of the answer what is shown.
-        empty: what to say if that is a list of no names, with the subject's texts in braces.
-        flags: query parameters of the same names, sent if they are set.
-        hidden: whether the help of the group leaves it out.
-        refusals: what to say instead of a refusal that has the text of the key in it.
+        name: name of the command.
+        method: request method.
+        path: path relative to the subject's.
+        help: one-line help.
+        done: message to print instead of the response, with the subject's texts in braces.
+        show: converts the response to the output.
+        empty: message for an empty list of names, with the subject's texts in braces.
+        flags: flags sent as query parameters of the same names, if set.
+        hidden: whether to hide it in the group's help.
+        refusals: replacements for error messages that contain the key.
     """
 
     name: str
@@ -306,12 +306,12 @@ STOPPED = _twice("stopped", "`start` starts it again")
 
 
 class Subject(NamedTuple):
-    """What commands are about.
+    """The kind of object that commands act on.
 
     Attributes:
-        path: returns its REST path; called with what the parameters have.
-        parameters: give a command the arguments and flags that name it.
-        texts: returns what `Call.done` may mention; called with the same.
+        path: returns its REST path; called with the parameters' values.
+        parameters: adds the arguments and flags that name the object to a command.
+        texts: returns the texts for `Call.done`; called with the same values.
     """
 
     path: Callable[..., str]
@@ -319,7 +319,7 @@ class Subject(NamedTuple):
     texts: Callable[..., dict[str, Any]] = dict
 
     def commands(self, group: click.Group | None, *calls: Call) -> tuple[click.Command, ...]:
-        """Return a command for each call; they belong to the group, if there is one."""
+        """Create a command for each call, and add it to the group, if any."""
         return tuple(self._command(group, call) for call in calls)
 
     def _command(self, group: click.Group | None, call: Call) -> click.Command:

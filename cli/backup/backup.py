@@ -22,7 +22,7 @@ STATE_FOLDER = "state"
 @click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="The broker's (or standalone's).")
 @click.option("--state-dir", metavar="DIR", help="The state store's (default: `state` in --data-dir, if there is one).")
 def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
-    """Copy broker and state store to a new directory, while they run or when they do not."""
+    """Copy the broker and the state store to a new directory, whether they are running or not."""
     from ...state.database import FILE
     from .databases import is_locked
     from .files import only_for_owner, write_manifest
@@ -57,7 +57,7 @@ def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
 @click.argument("directory", metavar="BACKUP")
 @click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Empty, or to be made.")
 def restore(directory: str, data_dir: str) -> None:
-    """Check a backup and make a data directory of it, for standalone, or for broker and (in `state`) state store."""
+    """Check a backup and restore it to a data directory for standalone, or for broker and state store (in `state`)."""
     from .files import checked_manifest, only_for_owner, sync_tree, sync_tree_names
 
     source, target = Path(directory), Path(data_dir)
@@ -70,7 +70,7 @@ def restore(directory: str, data_dir: str) -> None:
                 (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source / name, unfinished / name)
         sync_tree(unfinished)
-        unfinished.rename(target)  # over the empty directory: it is whole, or still empty
+        unfinished.rename(target)  # replaces the empty directory atomically
         sync_tree_names(target.absolute().parent)
     except OSError as exc:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -79,12 +79,12 @@ def restore(directory: str, data_dir: str) -> None:
 
 
 def _take_empty(directory: Path, purpose: str) -> None:
-    """Make a directory that only its owner may read, or refuse one that holds anything."""
+    """Create a directory that only its owner can read, or reject one that is not empty."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         held = next(iter(sorted(directory.iterdir())), None)
         if held is None:
-            directory.chmod(0o700)  # one that was there already, too
+            directory.chmod(0o700)  # also if it already existed
     except OSError as exc:
         raise Failure(f"{directory} cannot be used: {exc.strerror}") from exc
     if held is not None:

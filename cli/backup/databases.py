@@ -1,7 +1,7 @@
-"""Copies of the SQLite files of a running server: of the state store's by SQLite, of the metadata's by its files.
+"""Copies of a running server's SQLite databases: the state store's through SQLite, the metadata's file by file.
 
-The state store lets others read. The broker keeps its metadata file to itself, so that is copied as bytes with its log,
-and the copy counts if both are the same afterwards: then no change and no move from the log came in between.
+The state store allows concurrent reads. The broker locks its metadata file exclusively, so that file and its log are
+copied as bytes. The copy is valid if both are unchanged afterwards: then there was no write or checkpoint meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .files import copy_file
 
 
 class Snapshot:
-    """The state store's database as it is at a moment, while the store goes on.
+    """A point-in-time snapshot of the state store's database while the store is running.
 
     Args:
         file: the database.
@@ -31,19 +31,19 @@ class Snapshot:
         self._version = -1
 
     def take(self) -> None:
-        """Take the database as it is now, in the place of what was taken before."""
-        with contextlib.suppress(sqlite3.OperationalError):  # none was taken
+        """Take a new snapshot, replacing the previous one."""
+        with contextlib.suppress(sqlite3.OperationalError):  # there was none
             self._reader.execute("ROLLBACK")
         self._version = self._seen()
         self._reader.execute("BEGIN")
         self._reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
     def is_current(self) -> bool:
-        """Return whether nothing was changed from shortly before `take` until now."""
+        """Return whether the database has not changed since shortly before `take`."""
         return self._seen() == self._version
 
     def write(self, target: Path) -> None:
-        """Write what was taken to a new file."""
+        """Write the snapshot to a new file."""
         copy = sqlite3.connect(target)
         try:
             self._reader.backup(copy)
@@ -52,7 +52,7 @@ class Snapshot:
         check_database(target)
 
     def close(self) -> None:
-        """Let the store's log go on."""
+        """Release the snapshot, so that the store can checkpoint its log."""
         self._reader.close()
         self._watcher.close()
 
@@ -61,7 +61,7 @@ class Snapshot:
 
 
 def is_locked(file: Path) -> bool:
-    """Return whether a server keeps a database to itself, as a broker does with its metadata."""
+    """Return whether a server has locked a database exclusively, as a broker does with its metadata."""
     try:
         connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
         try:
@@ -79,7 +79,7 @@ def log_of(file: Path) -> Path:
 
 
 def fingerprint(file: Path) -> str:
-    """Return what tells whether a database and its log are the same bytes as before."""
+    """Return a fingerprint that changes with the bytes of a database and its log."""
     found = hashlib.sha256()
     for path in (file, log_of(file)):
         try:
@@ -91,7 +91,7 @@ def fingerprint(file: Path) -> str:
 
 
 def copy_database(file: Path, target: Path) -> str:
-    """Copy a database with its log as bytes; return the fingerprint that both have to have afterwards still."""
+    """Copy a database and its log as bytes; return the fingerprint that both must still have afterwards."""
     before = fingerprint(file)
     for old, new in ((file, target), (log_of(file), log_of(target))):
         new.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def copy_database(file: Path, target: Path) -> str:
 
 
 def check_database(file: Path) -> None:
-    """Put the log of a copy into its database, so that it is one file, and check it.
+    """Merge the log of a copy into its database, so that it is a single file, and check it.
 
     Raises:
         Failure: the copy is damaged.

@@ -14,13 +14,13 @@ from ..failure import Failure, Faults
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-"""Of the manifest; a later one is refused."""
+"""Format version of the manifest; later ones are rejected."""
 _PIECE_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
 def only_for_owner() -> Iterator[None]:
-    """Make files and directories that only their owner may read: a backup holds all messages, and secrets."""
+    """Create files and directories readable only by their owner: a backup contains all messages, and secrets."""
     before = os.umask(0o077)
     try:
         yield
@@ -29,7 +29,7 @@ def only_for_owner() -> Iterator[None]:
 
 
 def copy_bytes(old: int, new: int, length: int) -> None:
-    """Copy bytes from the beginning of a descriptor to another one; stops early where the source ends."""
+    """Copy bytes from the start of one descriptor to another; stops early at the end of the source."""
     offset = 0
     while offset < length:
         data = os.pread(old, min(_PIECE_BYTES, length - offset), offset)
@@ -42,13 +42,13 @@ def copy_bytes(old: int, new: int, length: int) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a whole file, as long as it is when the end is reached; raises FileNotFoundError if it is gone."""
+    """Copy a file up to its current end; raises FileNotFoundError if it is missing."""
     with source.open("rb") as old, target.open("wb", buffering=0) as new:
         copy_bytes(old.fileno(), new.fileno(), 1 << 62)
 
 
 def sync_tree(directory: Path) -> None:
-    """Return when all files and names below a directory, and its own name, are on the disk."""
+    """Sync all files and directory entries below a directory, and its own entry."""
     for path in (*directory.rglob("*"), directory, directory.absolute().parent):
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -65,7 +65,7 @@ def digest(path: Path) -> dict[str, Any]:
 
 
 def write_manifest(directory: Path, about: dict[str, Any]) -> None:
-    """Say what a finished backup holds; a directory without this is none."""
+    """Write the manifest, which lists the files and marks the backup as complete."""
     files = {str(path.relative_to(directory)): digest(path) for path in sorted(directory.rglob("*")) if path.is_file()}
     sync_tree(directory)
     temporary = directory / f"{MANIFEST}.new"
@@ -79,7 +79,7 @@ def write_manifest(directory: Path, about: dict[str, Any]) -> None:
 
 
 def sync_tree_names(directory: Path) -> None:
-    """Return when the names in a directory are on the disk."""
+    """Sync the entries of a directory."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -88,11 +88,11 @@ def sync_tree_names(directory: Path) -> None:
 
 
 def checked_manifest(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a backup of which every file is as it was written.
+    """Verify all files of a backup, and return its manifest.
 
     Raises:
-        Failure: there is no backup, it was not finished, or later software made it.
-        Faults: files that are missing or differ, a line each.
+        Failure: the directory contains no complete backup, or one with an unsupported format.
+        Faults: files are missing or differ, with a line for each.
     """
     try:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())

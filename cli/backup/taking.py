@@ -1,13 +1,13 @@
-"""A consistent copy of broker and state store while they run.
+"""A consistent copy of broker and state store while they are running.
 
-Design: ledgers first, which is most of the bytes; they only grow at their ends. Then in one go: what is new of the
-ledgers, the metadata, the state as it is at a moment, the end of the journal at that same moment, and the journal's
-files up to there. If catalogue and metadata are the same after that as before, all of it belongs together, and is what
-a crash of everything at that moment would have left; if not, that part is done again. The state has to be of the
-journal's moment: older, it would lack what functions acknowledged; newer, it would know of outputs that the broker has
-not got.
+Design: the ledgers are copied first, as they are most of the bytes and only grow at the end. Then follow, in one pass:
+new data in the ledgers, the metadata, a snapshot of the state, the end of the journal at the same moment, and the
+journal's files up to there. If catalogue and metadata are unchanged afterwards, all parts are consistent, and equal to
+what a crash of all servers at that moment would have left; if not, the pass is repeated. The state must match the
+journal: an older state would lack changes whose inputs were acknowledged; a newer one would include outputs that the
+broker does not have.
 
-Rejected: a file of what is held back, for a broker that does not read it would be copied torn.
+Rejected: a file that makes the broker hold back writes, as the copy of a broker that does not read it would be torn.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .files import copy_bytes, copy_file
 
 ATTEMPTS_MAX = 100
 MOMENTS_MAX = 10_000
-"""How often the moment is sought at which the state does not change while the journal's end is read: milliseconds."""
+"""Attempts to read the journal's end while the state does not change; each takes milliseconds."""
 _SETTLED_NS = 2_000_000_000
-"""A file changed longer ago than this before it was copied is told from a later one by its time."""
+"""Age, in nanoseconds, above which a file's modification time at the copy reliably reveals later changes."""
 Clock = Callable[[], int]
 
 
@@ -38,7 +38,7 @@ class Backup:
 
     Args:
         data: the broker's data directory.
-        state: that of the state store; None if there is none.
+        state: the state store's data directory; None without a state store.
         target: an empty directory.
         clock: wall time in nanoseconds.
     """
@@ -56,7 +56,7 @@ class Backup:
         """Make the copy.
 
         Raises:
-            Failure: it did not come about; says why.
+            Failure: the copy failed; the message says why.
         """
         for folder in ("storage/journal", "storage/ledgers", *(["state"] if self._state else [])):
             (self._target / folder).mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class Backup:
                       " to do, or stop the broker")  # fmt: skip
 
     def _copy_moment(self) -> None:
-        """Copy what must be of one moment; raises Moved if it is not."""
+        """Copy the parts that must be consistent with each other; raises Moved if they changed meanwhile."""
         target = self._target / STORAGE_FOLDER
         catalogue = self._storage / "catalogue"
         copy_file(catalogue, target / "catalogue")
@@ -98,7 +98,7 @@ class Backup:
             raise Moved("the metadata was changed")
 
     def _copy_state(self, state: Path, cut: JournalCut) -> None:
-        """Copy the state as it is at the end of the journal, which is sought anew until both are of one moment."""
+        """Copy the state as of the journal's end; both are read repeatedly until they match."""
         snapshot = Snapshot(state)
         try:
             for _ in range(MOMENTS_MAX):
@@ -115,7 +115,7 @@ class Backup:
             snapshot.close()
 
     def _copy_ledgers(self) -> None:
-        """Copy the ledgers that are new or were changed, and remove those that are gone."""
+        """Copy new and changed ledgers, and remove deleted ones from the copy."""
         source, target = self._storage / "ledgers", self._target / STORAGE_FOLDER / "ledgers"
         names = {path.name for path in source.iterdir() if path.name.endswith(".ledger")}
         for name in self._copied.keys() - names:
@@ -129,7 +129,7 @@ class Backup:
                     continue
                 is_settled = self._clock() - stat.st_mtime_ns > _SETTLED_NS
                 copy_file(source / name, target / name)
-            except FileNotFoundError:  # deleted by a record that stands in the journal
+            except FileNotFoundError:  # deleted by a record in the journal
                 (target / name).unlink(missing_ok=True)
                 continue
             if is_settled:

@@ -212,9 +212,9 @@ def set_retention(rest: Admin, namespace: str, time_: str, size: str) -> str:
 
 
 def parse_megabytes(text: str) -> int:
-    """Return the whole megabytes of a size; a bare number counts megabytes, -1 is no limit.
+    """Parse a size in megabytes; a number without a unit means megabytes, -1 means unlimited.
 
     Raises:
-        click.BadParameter: it is not a size, or not a whole number of megabytes.
+        click.BadParameter: the text is not a size, or not a whole number of megabytes.
     """
     return whole_megabytes(text, bare_unit=MIB)

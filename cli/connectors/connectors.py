@@ -38,7 +38,7 @@ def _make_group(name: str, flags: Flags) -> click.Group:
 
     Args:
         name: ``source`` or ``sink``.
-        flags: of the config.
+        flags: flags for the config.
     """
     group = Group(f"{name}s", not_here=PULSAR_COMMANDS[f"{name}s"], help=f"Create, change and watch {name}s.")
     kind = Kind(name, flags)
@@ -100,7 +100,7 @@ def _add_local_run(group: click.Group, kind: Kind) -> None:
     @click.pass_context
     def localrun(ctx: click.Context, /, **given: Any) -> None:
         from ..local_surroundings import connected
-        from .local import local_connector  # with it come the libraries of a worker
+        from .local import local_connector  # imports the worker's libraries
 
         surroundings = take_surroundings(given, current(ctx))
         local = local_connector(kind.name, kind.config(given, is_new=True), surroundings)
@@ -114,7 +114,7 @@ def _add_dead_letters(group: click.Group, kind: Kind) -> None:
         return f"{tenant or DEFAULT_TENANT}/{namespace or DEFAULT_NAMESPACE}/{name}"
 
     def topics(rest: Admin, **target: str | None) -> Sequence[str]:
-        """Return the topic of the config, or else that of each input."""
+        """Return the dead-letter topic in the config, or else those of all inputs."""
         config = rest.get(kind.path(**target)) or {}
         if topic := config.get("deadLetterTopic"):
             return (topic,)

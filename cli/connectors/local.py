@@ -1,4 +1,4 @@
-"""What `localrun` of a source or a sink runs."""
+"""Preparation of `localrun` for sources and sinks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ..local_run import Surroundings
 
 
 def local_connector(kind: str, content: dict[str, Any], around: Surroundings) -> LocalRun:
-    """Return what runs a connector here.
+    """Return the local run of a connector.
 
     Args:
         kind: ``source`` or ``sink``.
-        content: its config, as it would be sent.
-        around: what it needs besides.
+        content: its config, as it would be sent to a worker.
+        around: addresses, credentials and other surroundings.
 
     Raises:
-        MagnetarError: the config is refused, or the package cannot be used, as at `create`.
+        MagnetarError: the config or the package is rejected, as by `create`.
     """
     component = SINK if kind == "sink" else SOURCE
     sent: ConnectorConfig = component.read(content)

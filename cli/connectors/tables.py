@@ -11,7 +11,7 @@ from ..output import Table
 
 
 def available_table(found: list[dict[str, Any]]) -> Table:
-    """Return the installed connectors, one a row."""
+    """Return the installed connectors, one per row."""
     rows = []
     for one in found:
         names = ", ".join((one["name"], *one.get("aliases", ())))
@@ -21,7 +21,7 @@ def available_table(found: list[dict[str, Any]]) -> Table:
 
 
 def fields_table(fields: list[dict[str, Any]]) -> Table:
-    """Return the fields of a connector, one a row."""
+    """Return the fields of a connector, one per row."""
     rows = []
     for field in fields:
         about = field["attributes"]
@@ -33,7 +33,7 @@ def fields_table(fields: list[dict[str, Any]]) -> Table:
 
 
 def status_table(status: dict[str, Any]) -> Table:
-    """Return a connector's status, one row an instance, and below them the last error of each."""
+    """Return a connector's status with one row per instance, followed by the last error of each."""
     rows, errors = [], []
     for instance in status["instances"]:
         found = instance["status"]

@@ -1,4 +1,4 @@
-"""Which connector a command is about, and the config that a file and flags make together."""
+"""The connector that a command acts on, and its config from a file and flags."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..rest import segment
 
 
 class Kind:
-    """Sources or sinks, as commands know them.
+    """Sources or sinks, for commands.
 
     Attributes:
         name: ``source`` or ``sink``.
-        base: path of all.
-        options: gives a command the flags of the config.
+        base: REST path of all of them.
+        options: adds the config flags to a command.
     """
 
     def __init__(self, name: str, flags: Flags) -> None:
@@ -33,7 +33,7 @@ class Kind:
         self._fields = SINK_FIELDS_BY_NAME if name == "sink" else SOURCE_FIELDS_BY_NAME
 
     def path(self, tenant: str | None, namespace: str | None, name: str | None) -> str:
-        """Return the REST path of one. Raises Failure without a name."""
+        """Return a connector's REST path. Raises Failure without a name."""
         if not name:
             raise Failure(f"which {self.name}? Give --name (and --tenant, --namespace)")
         parts = (tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)
@@ -45,12 +45,12 @@ class Kind:
         return "/".join((self.base, *map(segment, parts)))
 
     def instance_path(self, instance_id: int | None, **target: str | None) -> str:
-        """Return the REST path of one, or of one of its instances."""
+        """Return the REST path of a connector, or of one of its instances."""
         path = self.path(**target)
         return path if instance_id is None else f"{path}/{instance_id}"
 
     def names(self, command: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a command ``--tenant``, ``--namespace`` and ``--name``."""
+        """Add ``--tenant``, ``--namespace`` and ``--name`` to a command."""
         for option in (
             click.option("--name", help=f"Name of the {self.name}."),
             click.option("--namespace", help=f"Namespace of the {self.name} (default: default)."),
@@ -60,18 +60,19 @@ class Kind:
         return command
 
     def instances(self, command: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a command the flags of `names`, and ``--instance-id``."""
+        """Add the flags of `names` and ``--instance-id`` to a command."""
         return self.names(
             click.option("--instance-id", "--instance", "instance_id", type=int, help="Only this instance.")(command)
         )
 
     def config(self, given: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
-        """Return the config that file and flags make together; one that is new gets a name if it has none.
+        """Return the config from file and flags; a new connector without a name gets one.
 
-        A file has a whole config, as at Pulsar, or the connector's own fields only, which become its ``configs``.
+        The file contains a whole config, as in Pulsar, or only the connector's own fields, which become its
+        ``configs``.
 
         Raises:
-            Failure: the file or a flag is wrong.
+            Failure: the file or a flag is invalid.
         """
         target = {flag: given.pop(flag) for flag in ("tenant", "namespace", "name")}
         path = given.pop("config_file")
@@ -98,10 +99,10 @@ class Kind:
         return content
 
     def _name_of(self, config: dict[str, Any]) -> str:
-        """Return the name of a connector that was given none: its type or class, and its topic.
+        """Return a default name for a connector, made of its type or class and its topic.
 
         Raises:
-            Failure: there is nothing to make one of.
+            Failure: type, class or topic are missing.
         """
         archive = str(config.get("archive") or "").removeprefix(BUILT_IN)
         what = str(config.get(f"{self.name}Type") or config.get("className") or "").rpartition(".")[2]
@@ -116,7 +117,7 @@ class Kind:
         return f"{what}-{topic}"
 
     def request(self, config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return path and parts of a request to create or update. Raises Failure if the code cannot be read."""
+        """Return the path and parts of a create or update request. Raises Failure if the code cannot be read."""
         path = self.path(config.get("tenant"), config.get("namespace"), config.get("name"))
         parts: dict[str, Any] = {f"{self.name}Config": (None, json.dumps(config), "application/json")}
         archive = str(config.get("archive") or "")

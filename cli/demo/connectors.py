@@ -1,4 +1,4 @@
-"""The connectors of the demo: a file source brings the lines, a file sink keeps the identifiers."""
+"""The demo's connectors: a file source sends the lines, a file sink stores the identifiers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT_TIMEOUT_S = 30.0
 
 
 def lay_out(corpus: Corpus, directory: Path) -> None:
-    """Make a directory of links to the files of the corpus, under their names."""
+    """Fill a directory with links to the files of the corpus."""
     for path in corpus.paths:
         link = directory / path.relative_to(corpus.root)
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def lay_out(corpus: Corpus, directory: Path) -> None:
 
 
 def create_sink(rest: Admin, topic: str, directory: Path) -> str:
-    """Have the messages of a topic kept in files; return their format."""
+    """Create the sink that stores a topic's messages in files; return their format."""
     kind = "parquet" if find_spec("pyarrow") is not None else "json"
     configs = {"outputDirectory": str(directory.absolute()), "format": kind, "valueType": "text", "rollSeconds": 2}
     config = {
@@ -43,7 +43,7 @@ def create_sink(rest: Admin, topic: str, directory: Path) -> str:
 
 
 def create_source(rest: Admin, topic: str, directory: Path) -> None:
-    """Have the lines of all files below a directory sent to a topic, each with its file's name as key."""
+    """Create the source that sends the lines of all files below a directory to a topic, keyed by file name."""
     configs = {
         "inputDirectory": str(directory.absolute()),
         "keepFile": True,
@@ -61,10 +61,10 @@ def _part(name: str, config: dict[str, Any]) -> dict[str, tuple[str | None, str 
 
 
 def check_kept(directory: Path, expected: int) -> None:
-    """Wait until the sink's last file is finished, and compare how many rows there are with the messages.
+    """Wait until the sink's last file is finished, and compare the number of rows with the number of messages.
 
     Raises:
-        Failure: there are others.
+        Failure: the numbers differ.
     """
     deadline_s = time.monotonic() + KEPT_TIMEOUT_S
     while (kept := _rows(directory)) != expected:

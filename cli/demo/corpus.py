@@ -1,4 +1,4 @@
-"""The corpus of the demo, every line of Python's standard library, and the direct count that its result must equal."""
+"""The demo's corpus, all lines of Python's standard library, and the direct count that its result must match."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Corpus:
             yield SourceFile(str(path.relative_to(self.root)), tuple(lines))
 
     def count_lines(self) -> int:
-        """Return how many lines all files have."""
+        """Return the total number of lines."""
         return sum(len(file.lines) for file in self)
 
     def count_directly(self) -> Counter[str]:
-        """Return how often each identifier occurs, by a plain loop without topics and functions."""
+        """Count the identifiers with a plain loop, without topics and functions."""
         totals: Counter[str] = Counter()
         for file in self:
             quote = ""
@@ -65,10 +65,10 @@ class Corpus:
 
 
 def _without_links(paths: Sequence[Path]) -> list[Path]:
-    """Return the paths of regular files, one for each file: real files before symbolic links to them."""
+    """Return one path for each regular file, preferring real files to symbolic links."""
     by_file: dict[tuple[int, int], Path] = {}
     for path in sorted(paths, key=Path.is_symlink):
-        with contextlib.suppress(OSError):  # a link that leads nowhere
+        with contextlib.suppress(OSError):  # a broken link
             status = path.stat()
             if stat.S_ISREG(status.st_mode):
                 by_file.setdefault((status.st_dev, status.st_ino), path)

@@ -1,4 +1,4 @@
-"""``magnetar demo``: the main job on real input, from an empty directory to a result that is checked."""
+"""``magnetar demo``: the main use case on real input, from an empty directory to a verified result."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def demo(directory: str, is_kept: bool, files: int | None, no_spark: bool) -> No
 
 @contextmanager
 def step(what: str, server: DemoServer) -> Iterator[None]:
-    """Name the step in which something failed, and where to look.
+    """Convert errors of a step to a Failure that names the step and the log.
 
     Raises:
-        Failure: instead of what the step raised.
+        Failure: the step failed.
     """
     try:
         yield
@@ -100,7 +100,7 @@ def step(what: str, server: DemoServer) -> Iterator[None]:
 
 
 def explain(what: str, error: Exception, server: DemoServer) -> str:
-    """Return what failed, why, and what to do."""
+    """Return a message that says what failed, why, and what to do."""
     cause = error.message if isinstance(error, Failure) else f"{type(error).__name__}: {error}"
     text = f"{what} failed: {one_line(cause)}"
     return f"{text}; the server's log is {server.log_file}" if server.log_file.exists() else text
@@ -112,10 +112,10 @@ def say(text: str) -> None:
 
 
 def deploy(admin_url: str) -> None:
-    """Create the two functions over REST, as any client would, and wait until both run.
+    """Create the two functions over REST, like any client, and wait until both are running.
 
     Raises:
-        Failure: one was refused, or does not run; says why.
+        Failure: a function was rejected or is not running; the message says why.
     """
     from .stream import LINES, WORDS
 
@@ -140,7 +140,7 @@ def deploy(admin_url: str) -> None:
 
 
 def keep(admin_url: str, directory: Path) -> str:
-    """Have the file sink keep the identifiers; return the format of its files."""
+    """Create the file sink for the identifiers; return the format of its files."""
     from .stream import WORDS
 
     rest = Admin(admin_url)
@@ -151,7 +151,7 @@ def keep(admin_url: str, directory: Path) -> str:
 
 
 def deploy_spark(admin_url: str) -> bool:
-    """Create the function that counts by Spark, if Spark is there; return whether it is."""
+    """Create the function that counts with Spark, if Spark is available; return whether it is."""
     from . import spark as demo_spark
 
     reason = demo_spark.why_not()
@@ -166,7 +166,7 @@ def deploy_spark(admin_url: str) -> bool:
 
 
 def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:
-    """Count the words of all lines by Spark; return the seconds that it took."""
+    """Count the words of all lines with Spark; return the duration in seconds."""
     from . import spark as demo_spark
 
     addresses = server.addresses
@@ -177,10 +177,10 @@ def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:
 
 
 def wait_until_running(rest: Admin, name: str, among: str = FUNCTIONS) -> None:
-    """Return when the instance of a function or a connector runs.
+    """Wait until the instance of a function or connector is running.
 
     Raises:
-        Failure: it does not; says what its status says.
+        Failure: it is not running; the message contains its status.
     """
     deadline_s = time.monotonic() + RUNNING_TIMEOUT_S
     while True:
@@ -210,10 +210,10 @@ def run(server: DemoServer, files: int | None) -> tuple[Progress, Corpus]:
 
 
 def check(expected: Counter[str], state_url: str) -> None:
-    """Compare every count in the function's state with that of a loop over the same files.
+    """Compare every count in the function's state with the direct count of the same files.
 
     Raises:
-        Failure: they differ; says where.
+        Failure: the counts differ; the message says where.
     """
     from ...state.client import TableClient
 
@@ -233,7 +233,7 @@ def check(expected: Counter[str], state_url: str) -> None:
 
 
 def most_frequent(expected: Counter[str], admin_url: str) -> dict[str, int]:
-    """Return the most frequent identifiers with their counts, asked for one by one as `querystate` does."""
+    """Return the most frequent identifiers and their counts, queried one by one as by `querystate`."""
     rest = Admin(admin_url)
     return {
         word: rest.get(f"{FUNCTIONS}/{COUNTER}/state/{segment(word)}")["numberValue"]
@@ -242,7 +242,7 @@ def most_frequent(expected: Counter[str], admin_url: str) -> dict[str, int]:
 
 
 def report(progress: Progress, totals: Counter[str], top: dict[str, int], kept: DemoServer | None) -> None:
-    """Print the result, and how to go on if the server was kept."""
+    """Print the result, and further commands if the server was kept."""
     width = max(map(len, top))
     click.echo(f"\nThe {MOST_FREQUENT} most frequent identifiers of Python's standard library, by querystate:\n")
     for rank, (word, number) in enumerate(top.items(), start=1):
@@ -257,7 +257,7 @@ def report(progress: Progress, totals: Counter[str], top: dict[str, int], kept: 
 
 
 def next_commands(server: DemoServer) -> str:
-    """Return commands to try on the server that keeps running."""
+    """Return commands to try with the running server."""
     magnetar = Path(sys.argv[0]).name
     if Path(sys.argv[0]).exists():
         magnetar = sys.argv[0]

@@ -1,6 +1,6 @@
-"""The two functions of ``magnetar demo``, as a user would write them; nothing here knows of the demo.
+"""The two functions of ``magnetar demo``, as a user would write them, independent of the demo.
 
-`Identifiers` turns a line of Python into the identifiers on it, `Count` counts them in its state.
+`Identifiers` extracts the identifiers from a line of Python, `Count` counts them in its state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEYWORDS = frozenset(keyword.kwlist)
 
 
 class Utf8(SerDe):
-    """Text as it is: without a SerDe of its own a function is given the line ``42`` as a number."""
+    """Plain text. Without its own SerDe, a function would receive the line ``42`` as a number."""
 
     def serialize(self, input: str) -> bytes:  # noqa: A002  the name that the contract gives
         """Return the bytes of a text."""
@@ -33,13 +33,13 @@ class Utf8(SerDe):
 
 
 class Identifiers(Function):
-    """Finds identifiers, not the words in strings and comments; the key of a message is the name of its file."""
+    """Finds identifiers, ignoring strings and comments; a message's key is its file name."""
 
     def __init__(self) -> None:
         self.open_quotes: dict[str, str] = {}
 
     def process(self, input: str, context: Context) -> str | None:  # noqa: A002
-        """Return the identifiers of a line, one space between two; None, no output at all, for a line without."""
+        """Return the identifiers of a line, separated by spaces; None, for no output, if there are none."""
         file = context.get_message_key()
         names, quote = names_on(input, self.open_quotes.pop(file, ""))
         if quote:
@@ -48,11 +48,11 @@ class Identifiers(Function):
 
 
 def names_on(line: str, quote: str) -> tuple[list[str], str]:
-    """Return the names on a line, and the quotes of a string that is still open at its end.
+    """Return the names on a line, and the quotes of a string that is not closed on it.
 
     Args:
-        line: without its end.
-        quote: three quotes if a string that began on an earlier line is open, else nothing.
+        line: the line without its line end.
+        quote: the triple quotes of a string that is open from an earlier line, else empty.
     """
     names: list[str] = []
     place = 0

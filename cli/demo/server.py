@@ -1,4 +1,4 @@
-"""The server of the demo: `magnetar standalone` as a child, on free ports, in a directory of its own."""
+"""The demo's server: `magnetar standalone` as a child process, on free ports, in a separate directory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OWN_NAMES = ("data", "files", "identifiers", "ready.json", "standalone.log")
 
 
 class DemoServer:
-    """A standalone in a directory; it ends with this process, however that ends, unless it is to be kept.
+    """A standalone server in a directory. It always ends with this process, unless it is to be kept.
 
     Attributes:
-        directory: where data, log and ready file lie.
-        addresses: what its ready file says.
+        directory: directory of data, log and ready file.
+        addresses: content of its ready file.
     """
 
     def __init__(self, directory: Path, *, is_kept: bool = False) -> None:
@@ -39,14 +39,14 @@ class DemoServer:
 
     @property
     def log_file(self) -> Path:
-        """Where the server writes its log."""
+        """The server's log file."""
         return self.directory / "standalone.log"
 
     def start(self) -> None:
-        """Start the server and return when it is ready.
+        """Start the server and wait until it is ready.
 
         Raises:
-            Failure: an earlier demo still runs, or the server did not start; says why.
+            Failure: an earlier demo is still running, or the server did not start; the message says why.
         """
         ready_file = self.directory / "ready.json"
         self._refuse_second(ready_file)
@@ -86,14 +86,14 @@ class DemoServer:
             process.wait()
 
     def clean_up(self) -> None:
-        """Remove what the demo made; nothing else in the directory is touched."""
+        """Remove the demo's files; other files in the directory are not touched."""
         for name in OWN_NAMES:
             path = self.directory / name
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody else's files, or it is not there
+        with contextlib.suppress(OSError):  # contains other files, or is missing
             self.directory.rmdir()
 
     def last_words(self) -> str:

@@ -1,4 +1,4 @@
-"""The demo's Spark step: a DataFrame function counts the same words, and must come to the same result."""
+"""The demo's Spark step: a DataFrame function counts the same words, and must get the same result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TARGET = Target("public", "default", NAME)
 
 
 def why_not() -> str:
-    """Return why there is no Spark step; empty if there is one."""
+    """Return why the Spark step is skipped; empty if it is not."""
     try:
         check_ready("local[*]")
     except InvalidConfig as exc:
@@ -35,7 +35,7 @@ def why_not() -> str:
 
 
 def deploy_spark(rest: Admin) -> None:
-    """Create the function, before there are messages: its subscription keeps them."""
+    """Create the function before messages are sent, so that its subscription retains them."""
     config = {
         "className": f"{FUNCTION_FILE.stem}.process",
         "inputs": [WORDS],
@@ -48,10 +48,10 @@ def deploy_spark(rest: Admin) -> None:
 
 
 def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> float:
-    """Run the function over everything that was streamed, compare each count, and return the seconds that it took.
+    """Run the function on all streamed messages, compare each count, and return the duration in seconds.
 
     Raises:
-        Failure: the run failed, or a count differs; says which.
+        Failure: the run failed, or a count differs; the message says which.
     """
     began_s = time.monotonic()
     rest = Admin(admin_url)
@@ -69,7 +69,7 @@ def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> 
 
 
 async def _read(service_url: str) -> Counter[str]:
-    """Return what the function put out; a duplicate is counted twice, so that the comparison finds it."""
+    """Return the function's outputs; duplicates are counted twice, so that the comparison fails."""
     counts: Counter[str] = Counter()
     async with AsyncClient(service_url) as client:
         reader = await client.create_reader(COUNTS, EARLIEST)

@@ -1,4 +1,4 @@
-"""The work of the demo: has lines sent, follows the counting, and shows progress."""
+"""The demo's main step: starts the source, follows the counting, and shows progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .corpus import Corpus
 LINES = "persistent://public/default/demo-lines"
 WORDS = "persistent://public/default/demo-identifiers"
 LATER = "public/default/spark-count"
-"""The subscription of the function that works when all is streamed."""
+"""The subscription of the function that runs after streaming."""
 LOOK_EVERY_S = 0.5
 STALLED_S = 60.0
 SHOW_EVERY_S_IN_A_PIPE = 5.0
@@ -29,11 +29,11 @@ class Progress:
     """Progress of the demo.
 
     Attributes:
-        sent: lines that the source has sent, and the broker stored.
-        kept: messages of the first function, which the sink keeps.
+        sent: lines sent by the source and stored by the broker.
+        kept: outputs of the first function, which the sink stores.
         first_s, last_s: when the first line was sent, and when the last was counted.
-        done: messages that each function has done.
-        backlogs: messages that each function has not yet done.
+        done: messages processed by each function.
+        backlogs: messages not yet processed by each function.
     """
 
     sent: int = 0
@@ -45,15 +45,15 @@ class Progress:
 
     @property
     def lines_per_s(self) -> float:
-        """Lines that went through both functions, per second from first to last."""
+        """Lines processed by both functions per second, from first to last."""
         return self.sent / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
 
 async def stream(corpus: Corpus, files: Path, admin_url: str) -> Progress:
-    """Have the lines of files sent, and return when everything that went in was counted and kept.
+    """Send the lines of the files, and return once all of them were counted and stored.
 
     Raises:
-        Failure: nothing moved for a minute.
+        Failure: there was no progress for a minute.
     """
     lay_out(corpus, files)
     lines = corpus.count_lines()
@@ -97,24 +97,24 @@ def _topic_stats(rest: Admin, topic: str) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = rest.get(f"/admin/v2/{topic.replace('://', '/')}/stats", getPreciseBacklog=True)
     except Failure as exc:
-        if "HTTP 404" in exc.message:  # nothing was published there yet
+        if "HTTP 404" in exc.message:  # nothing published there yet
             return {}
         raise
     return answer
 
 
 def _done(stats: dict[str, Any]) -> int:
-    """Return how many messages of a topic whoever takes it has acknowledged; good enough to show, not to decide by."""
+    """Return roughly how many messages of a topic all running functions have acknowledged; for display only."""
     return min((found["msgOutCounter"] - found["unackedMessages"] for found in _running(stats)), default=0)
 
 
 def _backlog(stats: dict[str, Any]) -> int:
-    """Return how many entries of a topic are not acknowledged: what Pulsar calls the backlog counts entries."""
+    """Return the number of unacknowledged entries of a topic; Pulsar's backlog counts entries, not messages."""
     return sum(found["msgBacklog"] for found in _running(stats))
 
 
 def _running(stats: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the subscriptions of functions that run now; that of the Spark function waits for the end."""
+    """Return the functions' subscriptions, except the Spark function's, which runs at the end."""
     return [found for name, found in stats.get("subscriptions", {}).items() if name != LATER]
 
 

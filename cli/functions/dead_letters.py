@@ -1,4 +1,4 @@
-"""Commands ``dead-letters`` of functions and sinks: messages that were given up, and the way back."""
+"""The ``dead-letters`` commands of functions and sinks: list, show and replay failed messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ALL = 1_000_000
 
 
 class Writer(NamedTuple):
-    """Functions or sinks, as these commands know them.
+    """Functions or sinks, for these commands.
 
     Attributes:
         kind: ``function`` or ``sink``.
-        options: give a command the flags that name one.
-        full_name: returns ``tenant/namespace/name`` of what the flags name; raises Failure.
-        topics: returns its dead-letter topics; raises Failure if it has none, or does not exist.
+        options: adds the flags that name a function or sink to a command.
+        full_name: returns the ``tenant/namespace/name`` that the flags name; raises Failure.
+        topics: returns its dead-letter topics; raises Failure if it has none or does not exist.
     """
 
     kind: str
@@ -50,7 +50,7 @@ def dead_letter_commands(writer: Writer) -> click.Group:
     )
 
     def find(rest: Admin, target: dict[str, str | None], private_key: str | None = None) -> list[Letters]:
-        """Return where the letters are; a topic that nothing was sent to yet is left out, and not created."""
+        """Return the topics with letters; topics that do not exist yet are skipped, not created."""
         cluster, name = current(click.get_current_context()), writer.full_name(**target)
         topics = [topic for topic in writer.topics(rest, **target) if _exists(rest, topic)]
         return [Letters(cluster, topic, name, private_key) for topic in topics]
@@ -123,7 +123,7 @@ _EXAMPLES = {"function": "exclamation", "sink": "archive"}
 
 
 async def _replay_all(found: Sequence[Letters], ids: Sequence[str], to: str | None, *, is_dry_run: bool) -> Replayed:
-    """Replay letters of several topics; raises Failure if another consumer holds them."""
+    """Replay letters of several topics; raises Failure if they are held by another consumer."""
     whole = Replayed(missing=sorted(set(ids)))
     for letters in found:
         if ids and not whole.missing:
@@ -170,7 +170,7 @@ def _function_name(**target: str | None) -> str:
 
 
 def letters_table(found: list[dict[str, Any]]) -> Table:
-    """Return letters, one a row."""
+    """Return letters, one per row."""
     rows = []
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["publishTime"] / 1000))

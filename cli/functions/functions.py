@@ -47,7 +47,7 @@ COUNTERS = {
     "user errors": "numUserExceptions",
     "system errors": "numSystemExceptions",
 }
-"""Columns of the table of `functions status` and their fields in a status, for functions that run continuously."""
+"""Columns of `functions status` and their status fields, for functions that run continuously."""
 REMOTE_PREFIXES = ("http://", "https://", "file://", "function://", "source://", "sink://")
 
 _CREATE_EXAMPLE = """\b
@@ -61,10 +61,10 @@ def functions() -> None:
 
 
 def package_part(package: str, flag: str = "--py") -> dict[str, tuple[str | None, str | bytes, str]]:
-    """Return the part of the request that carries the code, or its URL.
+    """Return the request part with the code, or with its URL.
 
     Raises:
-        Failure: there is no readable file.
+        Failure: the file is missing or unreadable.
     """
     if package.startswith(REMOTE_PREFIXES):  # the worker fetches it
         return {"url": (None, package, "text/plain")}
@@ -81,12 +81,12 @@ def package_part(package: str, flag: str = "--py") -> dict[str, tuple[str | None
 
 
 def config_part(config: dict[str, Any]) -> dict[str, tuple[str | None, str | bytes, str]]:
-    """Return the part of the request that carries the config."""
+    """Return the request part with the config."""
     return {"functionConfig": (None, json.dumps(config), "application/json")}
 
 
 def prepare(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return the config that file and flags make together."""
+    """Return the config from file and flags."""
     fqfn, tenant, namespace, name = (flags.pop(flag) for flag in ("fqfn", "tenant", "namespace", "name"))
     config = build_config(FUNCTION_FLAGS, flags.pop("config_file"), flags)
     if name:
@@ -151,13 +151,13 @@ def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names | Recor
     if not wants_table(click.get_current_context()):
         return Names(sorted(rest.get(path)), none)
     found = rest.get(path, states=True)
-    if any(isinstance(one, str) for one in found):  # a worker of Apache Pulsar, which tells names alone
+    if any(isinstance(one, str) for one in found):  # a worker of Apache Pulsar, which returns names only
         return Names(sorted(found), none)
     return Record(found, list_table, none)
 
 
 def list_table(found: list[dict[str, Any]]) -> Table:
-    """Return functions, one a row, and below them why one does not run."""
+    """Return functions, one per row, followed by the reasons why some are not running."""
     rows = [
         (one["name"], one["state"], f"{one['numRunning']} of {one['numInstances']}", one["processingGuarantees"])
         for one in found
@@ -167,7 +167,7 @@ def list_table(found: list[dict[str, Any]]) -> Table:
 
 
 def status_table(status: dict[str, Any]) -> Table:
-    """Return a function's status, one row an instance, and below them the last error of each."""
+    """Return a function's status with one row per instance, followed by the last error of each."""
     rows, errors = [], []
     works_in_runs = any("run" in instance["status"] for instance in status.get("instances", []))
     for instance in status.get("instances", []):
@@ -192,7 +192,7 @@ def status_table(status: dict[str, Any]) -> Table:
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
-    """Return a function's statistics, one row an instance and one for all."""
+    """Return a function's statistics with one row per instance and one for the total."""
     fields = ("receivedTotal", "processedSuccessfullyTotal", "userExceptionsTotal", "systemExceptionsTotal")
 
     def row(name: object, record: dict[str, Any]) -> tuple[object, ...]:
@@ -207,7 +207,7 @@ def stats_table(stats: dict[str, Any]) -> Table:
 
 STATUS = Call(
     "status", "GET", "/status", "Show a function's status: whether it runs, its counters, its last errors.",
-    # That of a single instance is no table.
+    # A single instance's status is not shown as a table.
     show=lambda status: Record(status, status_table if "instances" in status else None),
 )  # fmt: skip
 Subject(lambda **target: find_target(**target).path, [target_options]).commands(
@@ -271,7 +271,7 @@ def _print_topic_log(
     private_key: str | None,
     target: dict[str, str | None],
 ) -> None:
-    from .topic_logs import TopicLogs  # with it come the client's libraries
+    from .topic_logs import TopicLogs  # imports the client's libraries
 
     found = find_target(**target)
     topic = (rest.get(found.path) or {}).get("logTopic")
@@ -322,7 +322,7 @@ def reset_cursor(
     Its instances stop, the cursors move, and the instances start again. Under EFFECTIVELY_ONCE this is the only way to
     process messages again: `topics reset-cursor` alone brings them back, and they are skipped as done.
     """
-    from ..topics.subscriptions import parse_place  # with it come the client's libraries
+    from ..topics.subscriptions import parse_place  # imports the client's libraries
 
     place = parse_place(back, message_id)
     body: dict[str, Any] = {} if topic is None else {"topic": topic}

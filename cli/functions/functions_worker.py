@@ -1,4 +1,4 @@
-"""``magnetar functions-worker``: the workers and what they run."""
+"""``magnetar functions-worker``: the workers and their instances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def functions_worker() -> None:
 
 
 def show_each(records: list[Any]) -> None:
-    """Show records one after the other, as Pulsar's tool does; as one array with ``-o json``."""
+    """Print records one by one like Pulsar's tool; with ``-o json`` as one array."""
     if current(click.get_current_context()).output == "json":
         print_json(records)
     else:
@@ -41,7 +41,7 @@ def show_workers(workers: list[dict[str, Any]]) -> None:
 
 
 def show_assignments(assignments: dict[str, list[str]]) -> None:
-    """Show which worker has which instances."""
+    """Show the instances assigned to each worker."""
     ctx = click.get_current_context()
     if current(ctx).output == "json":
         print_json(assignments)

@@ -1,4 +1,4 @@
-"""Reading the dead letters of a function, and sending them back to the topics that they came from."""
+"""Reading a function's dead letters, and replaying them to their original topics."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ...client.consumers.received import Message
 
 QUIET_S = 1.0
-"""No letter for so long after another: there are no more."""
+"""Time without further letters after which there are none left, in seconds."""
 FIRST_S = 10.0
-"""How long the first letter may take where the broker says that there is one; another consumer may hold it."""
+"""How long to wait for the first letter if the broker reports one, in seconds; another consumer may hold it."""
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 _NOWHERE = (-1, -1)
 _OURS = frozenset(
@@ -34,10 +34,10 @@ _OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """Where the letters of a function are.
+    """The dead letters of a function on one topic.
 
     Attributes:
-        cluster: where the broker is, and who asks.
+        cluster: address and credentials.
         topic: its dead-letter topic, which several functions may share.
         function: ``tenant/namespace/name``.
         private_key: URI of the key of encrypted letters.
@@ -50,14 +50,14 @@ class Letters:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[AsyncClient, AsyncIterator[Message], Any]]:
-        """Give a client, the letters that nobody has replayed, the oldest first, and their consumer.
+        """Provide a client, the letters not replayed yet, oldest first, and their consumer.
 
-        What is not acknowledged is given back when it is closed. Those of other functions on the topic are left out;
-        they are on subscriptions of their own, and acknowledged on this one.
+        Closing the consumer releases unacknowledged letters. Letters of other functions on the topic are skipped: they
+        are also on those functions' subscriptions, and acknowledged on this one.
 
         Raises:
             Failure: the broker cannot be reached.
-            CryptoError: from the letters, at one that the key does not open.
+            CryptoError: while iterating, at a letter that the key does not decrypt.
         """
         from ...client.config import ConsumerConfig
 
@@ -72,7 +72,7 @@ class Letters:
                 await consumer.close()
 
     async def _own(self, consumer: Consumer | MergedConsumer) -> AsyncIterator[Message]:
-        """Yield the letters that are there now: what is replayed may fail again at once, and be a new letter."""
+        """Yield the letters present at the start: a replayed message may fail again at once, as a new letter."""
         ends, has_none = await _ends(consumer)
         if has_none:
             return
@@ -93,7 +93,7 @@ class Letters:
 
 
 async def _ends(consumer: Consumer | MergedConsumer) -> tuple[dict[str, tuple[int, int]], bool]:
-    """Return the last position of each topic of a consumer, and whether its subscription surely is at all of them."""
+    """Return the last position of each topic of a consumer, and whether its subscription certainly has no backlog."""
     from ...client.consumers.merged import MergedConsumer
 
     if isinstance(consumer, MergedConsumer):
@@ -107,7 +107,7 @@ async def _ends(consumer: Consumer | MergedConsumer) -> tuple[dict[str, tuple[in
 
 
 def record_of(letter: Message) -> dict[str, Any]:
-    """Return a letter as JSON; a payload that is no text as hexadecimal digits."""
+    """Return a letter as JSON; a payload that is not text is shown in hexadecimal."""
     properties = letter.properties
     return {
         "id": str(letter.message_id),
@@ -135,7 +135,7 @@ def _content(letter: Message) -> dict[str, Any]:
 
 
 async def read(letters: Letters, limit: int) -> list[dict[str, Any]]:
-    """Return the oldest letters, at most ``limit``; they stay."""
+    """Return the oldest letters, at most ``limit``, without removing them."""
     found: list[dict[str, Any]] = []
     async with letters.opened() as (_, own, _):
         async for letter in own:
@@ -147,12 +147,12 @@ async def read(letters: Letters, limit: int) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Replayed:
-    """What became of letters.
+    """Result of a replay.
 
     Attributes:
-        sent: ids of those that were sent back, and acknowledged.
-        without_topic: ids of those that do not say where they came from; they stay.
-        missing: ids that were asked for and are not there.
+        sent: ids of letters that were replayed and acknowledged.
+        without_topic: ids of letters without an original topic; they remain.
+        missing: requested ids that were not found.
     """
 
     sent: list[str] = field(default_factory=list)
@@ -161,14 +161,14 @@ class Replayed:
 
 
 async def replay(letters: Letters, ids: Collection[str], to: str | None, *, is_dry_run: bool) -> Replayed:
-    """Send letters to the topics that they came from, as the messages that they were.
+    """Send letters to their original topics as the original messages.
 
-    A letter is acknowledged when its message is durable; one whose acknowledgement is lost comes again.
+    A letter is acknowledged once its message is durable; if the acknowledgement is lost, the letter remains.
 
     Args:
-        letters: where they are.
-        ids: which; empty for all that are there now.
-        to: another topic for all of them.
+        letters: the letters.
+        ids: ids to replay; empty for all current letters.
+        to: a different topic for all of them.
         is_dry_run: send nothing.
     """
     done, wanted = Replayed(), set(ids)
@@ -196,15 +196,15 @@ async def replay(letters: Letters, ids: Collection[str], to: str | None, *, is_d
 
 
 class _WayBack:
-    """The producers that letters are sent back by."""
+    """The producers for replayed letters."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create it without producers; `send` opens them."""
         self._client = client
         self._producers: dict[tuple[str, bool], Any] = {}
 
     async def send(self, topic: str, letter: Message) -> None:
-        """Send a letter as the message that it was; in chunks if it is too large for an entry."""
+        """Send a letter as the original message, in chunks if it is too large for an entry."""
         try:
             await self._send(topic, letter, in_chunks=False)
         except MessageTooLarge:
@@ -228,6 +228,6 @@ class _WayBack:
         )
 
     async def close(self) -> None:
-        """Close them."""
+        """Close the producers."""
         for producer in self._producers.values():
             await producer.close()

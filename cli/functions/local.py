@@ -1,4 +1,4 @@
-"""What `functions localrun` runs."""
+"""Preparation of `functions localrun`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .functions import REMOTE_PREFIXES
 
 
 def local_function(content: dict[str, Any], around: Surroundings, first_instance: int = 0) -> LocalRun:
-    """Return what runs a function here.
+    """Return the local run of a function.
 
     Args:
-        content: its config, as it would be sent.
-        around: what it needs besides.
+        content: its config, as it would be sent to a worker.
+        around: addresses, credentials and other surroundings.
         first_instance: the number of the first instance.
 
     Raises:
-        MagnetarError: the config is refused, or the package cannot be used, as at `create`.
+        MagnetarError: the config or the package is rejected, as by `create`.
     """
     code = code_of(content)
     sent = read_function_config({key: value for key, value in content.items() if key not in _NAMES})
@@ -48,7 +48,7 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
             first_instance=first_instance, secrets_provider=around.secrets_provider,
             secrets_config=around.secrets_config, security=around.security,
         )  # fmt: skip
-        if not local.is_direct:  # which loads it here at once, and ends with the reason
+        if not local.is_direct:  # a direct run loads the code right away, and fails with the reason
             asyncio.run(check_once(question_of(package, config.class_name or "", config)))
     return local
 
@@ -57,10 +57,10 @@ _NAMES = ("tenant", "namespace", "name")
 
 
 def code_of(content: dict[str, Any]) -> Path:
-    """Return where a function's code is.
+    """Return the path of a function's code.
 
     Raises:
-        Failure: there is none on this machine.
+        Failure: the config names no code on this machine.
     """
     if content.get("sql") is not None:
         raise Failure("sql: Spark runs statements, and has its driver on a worker; create the function")

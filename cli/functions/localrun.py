@@ -50,15 +50,15 @@ def localrun(
     breakpoint() stops there.
     """
     from ..local_surroundings import connected
-    from .functions import prepare  # has this command in its group
-    from .local import code_of, local_function  # with it come the libraries of a worker
+    from .functions import prepare  # imported here: it imports this module
+    from .local import code_of, local_function  # imports the worker's libraries
 
     surroundings = take_surroundings(given, current(ctx))
     config_file = given["config_file"]
 
     def prepared() -> dict[str, Any]:
         config = prepare(dict(given))
-        if (runtime := config.get("runtimeEnv")) is not None:  # Pulsar's tools write it in capitals
+        if (runtime := config.get("runtimeEnv")) is not None:  # Pulsar's tools write it in upper case
             config["runtimeEnv"] = str(runtime).lower()
         return config
 

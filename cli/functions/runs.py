@@ -12,7 +12,7 @@ from .target import find_target, target_options
 
 
 def runs_table(found: list[dict[str, Any]]) -> Table:
-    """Return runs, one a row, and below them why some failed."""
+    """Return runs, one per row, followed by the reasons why some failed."""
     rows = []
     for one in found:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["startedMs"] / 1000))

@@ -1,4 +1,4 @@
-"""`--schema-type`: the bytes of a message whose value is given as text."""
+"""`--schema-type`: encoding of a message whose value is given as text."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..failure import Failure
 _INTEGERS = {"INT8": ">b", "INT16": ">h", "INT32": ">i", "INT64": ">q"}
 _FLOATS = {"FLOAT": ">f", "DOUBLE": ">d"}
 SCHEMA_TYPES = ("BYTES", "STRING", "JSON", "BOOLEAN", *_INTEGERS, *_FLOATS)
-"""Schemas of which a value can be written on a command line; Avro and Protobuf need the file of an encoded message."""
+"""Schemas whose values can be written on a command line; for Avro and Protobuf, a file with the message is needed."""
 
 
 def as_message(content: bytes, schema_type: str | None) -> bytes:
-    """Return the bytes of a value of a schema, as Pulsar's clients encode it.
+    """Encode a value like Pulsar's clients.
 
     Args:
         content: the value as text.
         schema_type: one of `SCHEMA_TYPES`; None for bytes.
 
     Raises:
-        Failure: the text is no such value.
+        Failure: the text is not a valid value of the schema type.
     """
     if schema_type in (None, "BYTES"):
         return content

@@ -1,4 +1,4 @@
-"""``magnetar functions querystate`` and ``putstate``: single keys of a function's state."""
+"""``magnetar functions querystate`` and ``putstate``: read and write single keys of a function's state."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def putstate(rest: Admin, /, state: str, **target: str | None) -> str:
 
 
 def as_printed(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a FunctionState as Pulsar's tool prints it: bytes as a list of signed numbers."""
+    """Format a FunctionState like Pulsar's tool: bytes as a list of signed numbers."""
     if "byteValue" not in state:
         return state
     return {**state, "byteValue": [byte - 256 if byte > 127 else byte for byte in b64decode(state["byteValue"])]}
@@ -82,14 +82,14 @@ def _record(text: str) -> dict[str, Any]:
 
 
 def _check_agreement(record: dict[str, Any]) -> None:
-    """Refuse several values but those of one: eight bytes of whatever kind are shown as a number, too."""
+    """Reject several different values. Equal ones are allowed, as any eight bytes are also shown as a number."""
     given = [name for name in _VALUES if record.get(name) is not None]
     if len(given) > 1 and not (given[1:] == ["numberValue"] and _shown_number(record) == record["numberValue"]):
         raise Failure(f"--state gives the key {record['key']!r} several values, {' and '.join(given)}; give one")
 
 
 def _shown_number(record: dict[str, Any]) -> int | None:
-    """Return a text or a printed list of bytes as the number that querystate shows for it, None if it shows none."""
+    """Return the number that querystate shows for a text or printed list of bytes, or None if it shows none."""
     text, data = record.get("stringValue"), record.get("byteValue")
     if isinstance(data, list) and all(isinstance(byte, int) for byte in data):
         found = bytes(byte & 0xFF for byte in data)

@@ -1,4 +1,4 @@
-"""The flags that name a function or give its config and package, and what they mean together."""
+"""The flags that name a function or specify its config and package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Target:
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--fqfn``, ``--tenant``, ``--namespace`` and ``--name``."""
+    """Add ``--fqfn``, ``--tenant``, ``--namespace`` and ``--name`` to a command."""
     for option in (
         click.option("--name", help="Name of the function."),
         click.option("--namespace", help="Namespace of the function (default: default)."),
@@ -45,7 +45,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def instance_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags of `target_options`, and ``--instance-id`` for one instance of the function."""
+    """Add the flags of `target_options` to a command, and ``--instance-id`` for one instance of the function."""
     return target_options(
         click.option("--instance-id", "--instance", "instance_id", type=int, help="Only this instance.")(command)
     )
@@ -55,7 +55,7 @@ def split_fqfn(fqfn: str) -> tuple[str, str, str]:
     """Return the three parts of a fully qualified function name.
 
     Raises:
-        Failure: there are not three.
+        Failure: the name does not have three parts.
     """
     parts = fqfn.split("/")
     if len(parts) != 3 or not all(parts):
@@ -67,7 +67,7 @@ def find_target(fqfn: str | None, tenant: str | None, namespace: str | None, nam
     """Return the function that the flags name.
 
     Raises:
-        Failure: no name, or two ways of naming mixed.
+        Failure: the name is missing, or was given in two ways.
     """
     if fqfn is not None:
         if tenant is not None or namespace is not None or name is not None:
@@ -79,7 +79,7 @@ def find_target(fqfn: str | None, tenant: str | None, namespace: str | None, nam
 
 
 def find_path(instance_id: int | None, **target: str | None) -> str:
-    """Return the REST path of what the flags of `instance_options` name. Raises as `find_target`."""
+    """Return the REST path that the flags of `instance_options` name; raises the same as `find_target`."""
     path = find_target(**target).path
     return path if instance_id is None else f"{path}/{instance_id}"
 
@@ -88,7 +88,7 @@ def complete_names(config: dict[str, Any], fqfn: str | None, tenant: str | None,
     """Fill in tenant, namespace and name; a missing name is the last part of the class name, as in Pulsar.
 
     Raises:
-        Failure: no name can be found.
+        Failure: there is neither a name nor a class name.
     """
     fqfn = fqfn or config.pop("fqfn", None)
     if fqfn:

@@ -1,4 +1,4 @@
-"""What a function has logged, read from its log topic: also what instances said on workers that are gone."""
+"""A function's log, read from its log topic, including lines from workers that are gone."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FUNCTION, INSTANCE, LEVEL = "fqn", "instance", "loglevel"
 
 @dataclass(frozen=True, slots=True)
 class TopicLogs:
-    """Which lines are wanted.
+    """Selected lines of a log topic.
 
     Attributes:
-        cluster: where the broker is, and who asks.
+        cluster: address and credentials.
         topic: the log topic, which several functions may share.
         function: ``tenant/namespace/name``.
-        instance_id: only of this one; None for all.
+        instance_id: show only this instance; None for all.
         private_key: URI of the key of encrypted lines.
     """
 
@@ -43,16 +43,16 @@ class TopicLogs:
     private_key: str | None = None
 
     async def read(self, tail: int, show: Callable[[str], None], *, follow: bool) -> None:
-        """Show the last lines that the topic has kept, the oldest first, and if following those that come.
+        """Show the last lines of the topic, oldest first, and optionally follow new ones.
 
         Args:
-            tail: how many.
-            show: takes a line.
-            follow: go on until cancelled.
+            tail: number of lines.
+            show: called with each line.
+            follow: continue with new lines until cancelled.
 
         Raises:
             Failure: the broker cannot be reached.
-            CryptoError: the lines are encrypted, and the key does not open them.
+            CryptoError: the lines are encrypted, and the key does not decrypt them.
             MagnetarError: the topic cannot be read.
         """
         from ...client.config import ReaderConfig
@@ -67,7 +67,7 @@ class TopicLogs:
                 while await reader.has_message_available():
                     message = await reader.read_next()
                     last.extend((message.publish_time_ms, next(order), line) for line in self._lines(message))
-                # Partitions one after the other, and of each no more than is wanted of all.
+                # Read partitions one after the other, at most `tail` lines of each.
                 last = deque(sorted(last), maxlen=tail)
             for _, _, line in last:
                 show(line)
@@ -80,7 +80,7 @@ class TopicLogs:
                 show(line)
 
     def _lines(self, message: Message) -> list[str]:
-        """Return the lines of a message as a log file has them; none if it is of another function or instance."""
+        """Format a message as log file lines; empty if it belongs to another function or instance."""
         properties = message.properties
         instance = properties.get(INSTANCE, "")
         if properties.get(FUNCTION) != self.function or (

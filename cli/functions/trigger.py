@@ -20,10 +20,10 @@ from .schema_type import SCHEMA_TYPES, as_message
 from .target import Target, find_target, target_options
 
 NO_OUTPUT_HEADER = "Magnetar-No-Output"
-"""Of an answer without output: why there is none."""
+"""Header of a response without output: the reason."""
 POLL_S = 0.2
 LINE_PERIOD_S = 1.0
-"""Least interval between lines about progress within a stage, in a pipe."""
+"""Minimum interval between progress lines within a stage if the output is not a terminal, in seconds."""
 REQUEST_AGAIN_S = 3.0
 """Interval at which a run that no worker knows is requested again, under the same id: its worker may have died."""
 LOST_AFTER_S = 60.0
@@ -171,7 +171,7 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
 
 
 def _request_again(rest: Admin, target: Target, run_id: str) -> str:
-    """Request a run again where the function is now; return why that failed. A run under way is not affected."""
+    """Request a run again on the function's current worker; return why that failed. An active run is not affected."""
     try:
         rest.post(f"{target.path}/0/trigger", runId=run_id)
     except Failure as exc:
@@ -210,12 +210,12 @@ def describe(run: Run) -> str:
         text += f", {run['tasksDone']} of {run['tasksTotal']} tasks, {run['rows']:,} rows"
         if run["rowsPerSecond"]:
             text += f", {run['rowsPerSecond']:,.0f} rows/s"
-    waits_for = run["reason"]  # until it has ended
+    waits_for = run["reason"]  # while it is running
     return f"{text}; {waits_for}" if waits_for else text
 
 
 RUN_COLUMNS = ("stage", "tasks", "rows", "rows/s", "lag")
-"""Columns of the table of `functions status` for functions with --runtime spark, which work in runs."""
+"""Columns of `functions status` for functions with --runtime spark, which work in runs."""
 
 
 def run_cells(run: Run | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``functions versions`` and ``functions rollback``: what was deployed before, and the way back to it."""
+"""``functions versions`` and ``functions rollback``: list earlier versions, and deploy one again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATES = {"deployed": "deployed", "onTrial": "on trial", "rolledBack": "rolled 
 
 
 def versions_table(found: list[dict[str, Any]]) -> Table:
-    """Return the versions of a function, one a row, and below them why some were rolled back."""
+    """Return the versions of a function, one per row, followed by the reasons why some were rolled back."""
     rows, failures = [], []
     for one in found:
         state = _STATES.get(one["state"], one["state"])
@@ -58,16 +58,16 @@ def to_version_option(versions: str) -> Callable[..., Any]:
 
 
 def previous_version(found: Sequence[Mapping[str, Any]]) -> int:
-    """Return the version to roll back to by default: the one before the code that runs.
+    """Return the version to roll back to by default: the one before the current code.
 
-    Versions that did not come up do not count. After a rollback it is the one before the version that was restored, so
-    rolling back again goes further back instead of to where it began.
+    Versions that did not come up are skipped. After a rollback, it is the version before the restored one, so that
+    another rollback goes further back instead of forward again.
 
     Args:
-        found: all versions that are kept, the newest first.
+        found: all kept versions, newest first.
 
     Raises:
-        Failure: there is no earlier version.
+        Failure: no earlier version is kept.
     """
     restored = {one["version"]: one["restoredVersion"] for one in found}
 
@@ -85,7 +85,7 @@ def previous_version(found: Sequence[Mapping[str, Any]]) -> int:
 
 
 def roll_back(rest: Admin, path: str, to_version: int | None, wait: Wait, **params: Any) -> str:
-    """Deploy an earlier version of a function, source or sink again, by default the previous one, and say so."""
+    """Deploy an earlier version of a function, source or sink again, by default the previous one; return a message."""
     if to_version is None:
         to_version = previous_version(rest.get(f"{path}/versions"))
     version = rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version, **params)

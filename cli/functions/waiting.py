@@ -1,4 +1,4 @@
-"""``create`` and ``update`` wait until every instance runs, and say why if that does not happen."""
+"""Waiting of ``create`` and ``update`` until all instances are running, or report why they are not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SERVER_ERRORS = 500
 
 
 class Wait(NamedTuple):
-    """How a command waits.
+    """Wait options of a command.
 
     Attributes:
-        is_wanted: whether it does.
-        timeout_s: for how long.
-        shows_details: whether everything that a failed instance says is printed, with its traceback.
+        is_wanted: whether to wait.
+        timeout_s: timeout in seconds.
+        shows_details: whether to print a failed instance's whole error, with its traceback.
     """
 
     is_wanted: bool
@@ -31,7 +31,7 @@ class Wait(NamedTuple):
 
 
 def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--no-wait``, ``--wait-timeout`` and ``--traceback``; `take_wait` reads them."""
+    """Add ``--no-wait``, ``--wait-timeout`` and ``--traceback`` to a command; `take_wait` reads them."""
     for option in (
         click.option("--traceback", "shows_details", is_flag=True, help="If it fails, print what the instance says."),
         click.option(
@@ -45,29 +45,29 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rollback_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--no-rollback-on-failure``."""
+    """Add ``--no-rollback-on-failure`` to a command."""
     text = "Restore the version before if the new one does not come up (default)."
     name = "--rollback-on-failure/--no-rollback-on-failure"
     return click.option(name, "rolls_back", default=True, help=text)(command)
 
 
 def take_wait(flags: dict[str, Any]) -> Wait:
-    """Take what `wait_options` has put into the flags of a command."""
+    """Remove the values of `wait_options` from a command's flags and return them."""
     return Wait(flags.pop("is_waiting"), flags.pop("wait_timeout_s"), flags.pop("shows_details"))
 
 
 def wait_until_up(rest: Admin, path: str, version: str | None, wait: Wait) -> None:
-    """Return when a version that was deployed runs.
+    """Wait until a deployed version is running.
 
     Args:
         rest: the worker.
-        path: of the function, source or sink.
-        version: as the answer to the deployment told it; None from Apache Pulsar's workers: then nothing is waited for.
-        wait: how.
+        path: path of the function, source or sink.
+        version: version in the response to the deployment; None from Apache Pulsar's workers: then do not wait.
+        wait: wait options.
 
     Raises:
-        DeploymentFailed: it does not run, or not in time.
-        Failure: it was deleted meanwhile.
+        DeploymentFailed: the version failed, or is not running in time.
+        Failure: the function was deleted meanwhile.
     """
     if version is None or not wait.is_wanted:
         return
@@ -91,7 +91,7 @@ def _wait(rest: Admin, path: str, version: str, timeout_s: float) -> None:
         except Failure as exc:
             if 0 < exc.status < _SERVER_ERRORS:
                 raise
-            answer = {**answer, "error": exc.message}  # a worker that is away may come back
+            answer = {**answer, "error": exc.message}  # an unavailable worker may come back
         left_s = until_s - time.monotonic()
         if left_s <= 0:
             raise not_up_in_time(answer, timeout_s)

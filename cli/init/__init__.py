@@ -1,1 +1,1 @@
-"""`magnetar init`: a project to begin with."""
+"""`magnetar init`: a starter project."""

@@ -1,4 +1,4 @@
-"""The files of a new project; ``{name}`` and ``{module}`` are replaced in names and texts."""
+"""The files of a new project; ``{name}`` and ``{module}`` are replaced in file names and contents."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ FILES = {
     "function.yaml": CONFIG,
     "README.md": README,
 }
-"""Text of each file, by name."""
+"""File contents by file name."""

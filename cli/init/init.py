@@ -41,15 +41,15 @@ def init(name: str, directory: str | None) -> None:
 
 
 def module_of(name: str) -> str:
-    """Return the module that a project's function is in."""
+    """Return the module of a project's function."""
     return name.replace("-", "_")
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no function and no module could have.
+    """Reject names that are not valid for functions and modules.
 
     Raises:
-        Failure: says why.
+        Failure: the name is invalid; the message says why.
     """
     if not _NAME.fullmatch(name):
         raise Failure(f"{name[:100]!a} is no name for a project; {_HINT}")
@@ -61,7 +61,7 @@ def check_name(name: str) -> None:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether there is such a module beside those of the current directory."""
+    """Return whether a module of that name exists outside the current directory."""
     places = [place for place in sys.path if place and Path(place) != Path.cwd()]
     found = importlib.machinery.PathFinder.find_spec(module, places)
     return found is not None and found.origin is not None

@@ -1,4 +1,4 @@
-"""Why a subscription takes no further consumer: who has it, and what would let both in."""
+"""Error for a busy subscription: lists its consumers, and says how several could share it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ASK_TIMEOUT_S = 2.0
 
 
 def who_is_there(settings: Settings, topic: str, subscription: str, error: ConsumerBusy) -> Failure:
-    """Return the failure of a consumer that was refused, with the consumers there if the REST interface tells them."""
+    """Return the failure for a rejected consumer, with the existing consumers if the REST interface reports them."""
     path, rest = topic_path(topic), admin_of(settings, _ASK_TIMEOUT_S)
     held: dict[str, Any] = {}
     for kind in ("stats", "partitioned-stats"):
         try:
             held = rest.get(f"{path}/{kind}")["subscriptions"][subscription]
             break
-        except (Failure, KeyError, TypeError):  # the broker's own words are enough then
+        except (Failure, KeyError, TypeError):  # fall back to the broker's own message
             continue
     kind = held.get("type") or ""
     consumers = held.get("consumers") or []

@@ -1,4 +1,4 @@
-"""The client of commands that send and receive messages, and the errors that they share."""
+"""The client for commands that send and receive messages, and their common errors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from ...client.client import AsyncClient
 
 OPERATION_TIMEOUT_S = 5.0
-"""Of an interactive command."""
+"""Operation timeout of interactive commands, in seconds."""
 CONNECT_WITHIN_S = 1.0
-"""How long an interactive command tries to reach a broker."""
+"""How long interactive commands try to reach a broker, in seconds."""
 
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """Give a client of the broker.
+    """Provide a client of the broker.
 
     Raises:
-        Failure: the broker cannot be reached, or does not let us in.
+        Failure: the broker cannot be reached, or rejects the client.
 
     Cancellation: closes the client.
     """

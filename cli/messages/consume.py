@@ -1,4 +1,4 @@
-"""``magnetar consume``: receive messages of a topic and print them, with the flags of Pulsar's client."""
+"""``magnetar consume``: receive and print messages of a topic, with the flags of Pulsar's client."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
 
 
 class _Shown(logging.Handler):
-    """Shows what is logged as a line on standard error."""
+    """Prints log records as lines to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(f"magnetar: {record.getMessage()}", err=True)
@@ -111,7 +111,7 @@ class _Shown(logging.Handler):
 
 @contextmanager
 def withheld_shown() -> Iterator[None]:
-    """Show why the consumer does not give out a message; the command would only seem to wait."""
+    """Show why the consumer withholds messages; otherwise the command would just seem to wait."""
     logger, handler = logging.getLogger("magnetar.client.consumers"), _Shown(logging.ERROR)
     logger.addHandler(handler)
     try:
@@ -121,9 +121,9 @@ def withheld_shown() -> Iterator[None]:
 
 
 async def receive(settings: Settings, topic: str, flags: dict[str, Any], printer: Printer) -> None:
-    """Receive, print and acknowledge as many messages as the flags say.
+    """Receive, print and acknowledge the number of messages given by the flags.
 
-    Cancellation: safe; a message that was printed last may come again.
+    Cancellation: safe; the last printed message may be redelivered.
     """
     from ...client.config import ConsumerConfig
 
@@ -152,9 +152,9 @@ class Printer:
     """Prints messages and counts them.
 
     Attributes:
-        form: of a message; ``count`` prints none.
-        as_hex: contents are printed in hexadecimal.
-        with_metadata: what the broker and the client say of a message is printed too.
+        form: output format; ``count`` prints no messages.
+        as_hex: print contents in hexadecimal.
+        with_metadata: print message metadata, too.
         count: messages shown so far.
     """
 

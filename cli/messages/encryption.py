@@ -11,10 +11,10 @@ from ..failure import Failure
 
 
 def producer_encryption(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a ProducerConfig gets of ``--encryption-key-name`` and ``--encryption-key-value``; empty for neither.
+    """Return the ProducerConfig settings of ``--encryption-key-name`` and ``--encryption-key-value``; empty if unset.
 
     Raises:
-        Failure: one is missing.
+        Failure: only one of them is set.
     """
     names, value = flags["encryption_key_name"], flags["encryption_key_value"]
     if bool(names) != (value is not None):
@@ -37,7 +37,7 @@ private_key_option = click.option(
 
 
 def decrypting(private_key: str | None) -> dict[str, Any]:
-    """Return what a ConsumerConfig or ReaderConfig gets to read everything, or to end with CryptoError."""
+    """Return the settings of a ConsumerConfig or ReaderConfig that decrypts all messages or raises CryptoError."""
     settings: dict[str, Any] = {"on_undecryptable": lambda *_: None}
     if private_key is not None:
         from ...client.encryption.keys import UriKeyReader
@@ -47,7 +47,7 @@ def decrypting(private_key: str | None) -> dict[str, Any]:
 
 
 def consumer_encryption(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a ConsumerConfig gets of ``--encryption-key-value`` and ``--crypto-failure-action``."""
+    """Return the ConsumerConfig settings of ``--encryption-key-value`` and ``--crypto-failure-action``."""
     settings: dict[str, Any] = {"crypto_failure_action": flags["crypto_failure_action"]}
     if flags["encryption_key_value"] is not None:
         from ...client.encryption.keys import UriKeyReader

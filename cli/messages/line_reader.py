@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input as entries, made by a thread of their own and never far ahead of the broker."""
+"""Lines of a file or standard input as entries, created in a separate thread, not far ahead of the broker."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..failure import Failure
 
 ENTRY_LINES_MAX = 1000
 ENTRY_BYTES_MAX = 128 * 1024
-"""Bounds of an entry; a line that is larger is an entry alone."""
+"""Maximum bytes of an entry; a larger line becomes an entry by itself."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Length at which a line is given up before its end has come: no broker takes such a message."""
+"""Length at which an unfinished line is rejected: no broker accepts such a message."""
 _BLOCK_BYTES = 1024 * 1024
 _BLOCKS_AHEAD = 2
 
 
 class LinesEntry(NamedTuple):
-    """Lines that follow each other.
+    """Consecutive lines.
 
     Attributes:
-        first: number of the first one; the first of all is 1.
-        lines: their bytes, without what ends them.
-        entry: the same, encoded; None where lines are to be sent one by one.
+        first: line number of the first one, counting from 1.
+        lines: the lines without line ends.
+        entry: the encoded entry; None if lines are sent one by one.
     """
 
     first: int
@@ -38,16 +38,16 @@ class LinesEntry(NamedTuple):
 
 
 def cut_into_lines(blocks: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
-    r"""Yield the lines of each block; a line ends with ``\n`` or ``\r\n``, the last one also with the file.
+    r"""Yield the lines of each block; a line ends with ``\n`` or ``\r\n``, or with the file.
 
     Args:
-        blocks: pieces of a file, cut anywhere, none of them empty.
-        name: of the file, for errors.
+        blocks: non-empty pieces of a file, cut anywhere.
+        name: file name for errors.
 
     Raises:
-        Failure: a line of more than `LINE_BYTES_MAX` bytes has no end; its number is in the text.
+        Failure: a line is longer than `LINE_BYTES_MAX`; the message contains its number.
     """
-    rest: list[bytes] = []  # pieces of the line that has not ended
+    rest: list[bytes] = []  # pieces of the unfinished line
     rest_bytes = count = 0
     for block in blocks:
         if b"\n" not in block:
@@ -70,7 +70,7 @@ def _without_returns(lines: list[bytes]) -> list[bytes]:
 
 
 def group_lines(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Yield lines in groups of at most `ENTRY_LINES_MAX` and, if they are more than one, `ENTRY_BYTES_MAX`."""
+    """Group lines by at most `ENTRY_LINES_MAX` lines and, if more than one, `ENTRY_BYTES_MAX` bytes."""
     ends = list(accumulate(map(len, lines)))
     start = sent_bytes = 0
     while start < len(lines):
@@ -81,21 +81,21 @@ def group_lines(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 class LineReader:
-    """Reads lines in a thread, so that a slow pipe never holds up what is on its way.
+    """Reads lines in a thread, so that a slow pipe does not hold up messages in flight.
 
-    The thread is a daemon, and reads the file descriptor itself: one that waits for a terminal must not keep the
-    command from ending. At most `_BLOCKS_AHEAD` blocks wait to be taken.
+    The thread is a daemon, and reads the file descriptor directly: waiting for a terminal must not prevent the command
+    from ending. At most `_BLOCKS_AHEAD` blocks are buffered.
     """
 
     def __init__(self, file: int, name: str, attributes: bytes, key: str | None, *, encodes: bool) -> None:
-        """Prepare to read.
+        """Create a reader.
 
         Args:
             file: the open file descriptor.
-            name: of the file, for errors.
-            attributes: what each message has beside its line, by `encode_attributes`; empty for nothing.
-            key: of all messages.
-            encodes: lines go out as whole entries, and not one by one.
+            name: file name for errors.
+            attributes: other attributes of each message, encoded by `encode_attributes`; empty for none.
+            key: key of all messages.
+            encodes: whether to encode whole entries instead of sending lines one by one.
         """
         self._file = file
         self._name = name
@@ -108,12 +108,12 @@ class LineReader:
         self._is_left = False
 
     async def entries(self) -> AsyncGenerator[LinesEntry, None]:
-        """Yield what is read, to its end.
+        """Yield entries until the end of the file.
 
         Raises:
-            Failure: the file cannot be read on, or has a line without an end.
+            Failure: the file cannot be read, or has an overlong line.
 
-        Cancellation: safe; the thread ends when what it reads gives it something, or with the process.
+        Cancellation: safe; the thread ends with its next read, or with the process.
         """
         threading.Thread(target=self._run, name="lines", daemon=True).start()
         try:
@@ -145,7 +145,7 @@ class LineReader:
         self._hand_over(end)
 
     def _hand_over(self, item: list[LinesEntry] | Failure | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+        with suppress(RuntimeError):  # the loop is closed, so the item is not needed
             self._loop.call_soon_threadsafe(self._ready.put_nowait, item)
 
     def _blocks(self) -> Iterator[bytes]:
@@ -160,7 +160,7 @@ class LineReader:
 
 
 def _numbered(groups: Iterator[Sequence[bytes]]) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """Yield each group with the number of lines before it."""
+    """Yield each group with the number of preceding lines."""
     before = 0
     for group in groups:
         yield before, group

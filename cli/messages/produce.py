@@ -20,7 +20,7 @@ from .encryption import producer_encryption
 
 
 def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
-    """Declare a flag of Pulsar that this version refuses by name."""
+    """Declare a Pulsar flag that this version rejects by name."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value:
@@ -30,7 +30,7 @@ def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
 
 
 def read_properties(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return ``("k=v", …)`` as a dictionary; only the first ``=`` of each separates.
+    """Parse ``("k=v", …)`` as a dictionary; each pair is split at its first ``=``.
 
     Raises:
         Failure: a pair has no ``=``.
@@ -45,8 +45,8 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
     """Return the payloads of one round; the file ``-`` is standard input.
 
     Args:
-        messages: values of -m; each is one payload unless there is a separator.
-        files: each file's content is one payload.
+        messages: values of -m; each is one payload unless a separator is given.
+        files: files whose contents are one payload each.
         separator: regular expression that splits `messages`; None or empty for no splitting.
 
     Raises:
@@ -144,7 +144,7 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
 
 
 def _refuse_beside_lines(ctx: click.Context) -> None:
-    """Raise Failure if a flag is given that says something of -m and -f only."""
+    """Raise Failure if a flag is given that applies to -m and -f only."""
     for name in ("messages", "files", "separator", "num_produce"):
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
             flag = "--" + name.replace("_", "-")
@@ -159,11 +159,11 @@ async def send_all(
     rate: float,
     settings: dict[str, Any],
 ) -> int:
-    """Send payloads and return how many receipts came; at most 1,000 are on their way at a time.
+    """Send payloads and return the number of receipts; at most 1,000 messages are in flight.
 
-    ``options`` are of the messages, ``settings`` of the producer.
+    ``options`` apply to the messages, ``settings`` to the producer.
 
-    Cancellation: safe; what was sent stays sent.
+    Cancellation: safe; sent messages stay sent.
     """
     from ...client.config import ProducerConfig
 
@@ -182,6 +182,6 @@ async def send_all(
             if len(receipts) == 1000:
                 await asyncio.gather(*receipts)
                 receipts.clear()
-        await asyncio.gather(*receipts)  # not flush(): of several failures each must be looked at
+        await asyncio.gather(*receipts)  # not flush(), as all failures must be retrieved
         await producer.close()
     return sent

@@ -1,4 +1,4 @@
-"""``magnetar produce --lines``: each line of a file is a message, as fast as the broker stores them."""
+"""``magnetar produce --lines``: sends each line of a file as a message, as fast as the broker stores them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 PENDING_LINES_MAX = 50_000
 PENDING_BYTES_MAX = 16 * 1024 * 1024
-"""What may be on its way to the broker: enough to keep its disk busy, and little enough for a small machine."""
+"""Maximum bytes in flight: enough to keep the broker's disk busy, but not too much for a small machine."""
 SHOW_EVERY_S = 0.5
 PACED_PARTS_PER_S = 20
-"""How many entries a second a given rate is cut into at least."""
+"""Minimum number of entries per second into which a given rate is divided."""
 
 
 class Progress:
-    """Counts lines, and shows them on standard error while it is a terminal."""
+    """Counts lines, and shows the count on standard error if it is a terminal."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -43,7 +43,7 @@ class Progress:
         self._width = 0
 
     def show(self, *, is_last: bool = False) -> None:
-        """Show how far it is, not more often than somebody can read."""
+        """Show the progress, no more often than it can be read."""
         now_s = time.monotonic()
         if not self._shows or (now_s - self._shown_s < SHOW_EVERY_S and not (is_last and self._width)):
             return
@@ -56,10 +56,10 @@ class Progress:
 
 @contextmanager
 def opened(name: str) -> Iterator[int]:
-    """Give the descriptor of a file, or that of standard input for ``-``.
+    """Provide the descriptor of a file, or of standard input for ``-``.
 
     Raises:
-        Failure: there is no readable file of that name.
+        Failure: the file is missing or unreadable.
     """
     if name == "-":
         yield sys.stdin.fileno()
@@ -78,20 +78,20 @@ def opened(name: str) -> Iterator[int]:
 async def send_lines(
     cluster: Settings, topic: str, name: str, options: dict[str, Any], rate: float, settings: dict[str, Any]
 ) -> int:
-    """Send each line of a file as a message and return how many the broker has stored.
+    """Send each line of a file as a message, and return the number of stored messages.
 
     Args:
-        cluster: where the broker is, and who asks.
-        topic: where to.
-        name: of the file; ``-`` for standard input.
+        cluster: address and credentials.
+        topic: the target topic.
+        name: file name; ``-`` for standard input.
         options: key and properties of all messages.
-        rate: lines in a second; 0 for no limit.
-        settings: of the producer.
+        rate: lines per second; 0 for unlimited.
+        settings: producer settings.
 
     Raises:
         Failure: the file cannot be read, or a line is too large for the broker; the lines before it were stored.
 
-    Cancellation: safe; what was sent stays sent, and how much that is stands on standard error.
+    Cancellation: safe; sent messages stay sent, and their number is printed to standard error.
     """
     from ...client.config import ProducerConfig
     from ...wire.batch import encode_attributes
@@ -125,7 +125,7 @@ async def send_lines(
 
 
 class _Sender:
-    """Hands entries to the producer and looks at every receipt."""
+    """Passes entries to the producer and checks every receipt."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _Sender:
         self._receipts: deque[tuple[int, asyncio.Future[Any]]] = deque()
 
     async def run(self, reader: LineReader) -> None:
-        """Send all that a reader gives."""
+        """Send all entries of a reader."""
         try:
             async with aclosing(reader.entries()) as parts:
                 async for part in parts:
@@ -156,7 +156,7 @@ class _Sender:
                         await self._send_entry(part)
                     self.look()
         except Failure:
-            await self._finish()  # so that what stands before the line in the file is what is in the topic
+            await self._finish()  # so that the topic contains exactly the lines before the failed one
             raise
         await self._finish()
 
@@ -181,7 +181,7 @@ class _Sender:
         self._sent(1, receipt)
 
     async def _send_paced(self, part: LinesEntry) -> None:
-        """Send lines one by one, as many at a time as a twentieth of a second has."""
+        """Send lines one by one, at most as many at a time as are due in a twentieth of a second."""
         for number, line in enumerate(part.lines, part.first):
             early_s = self._started_s + self.progress.sent / self._rate - time.monotonic()
             if early_s > 1 / PACED_PARTS_PER_S or (early_s > 0 and self._rate <= PACED_PARTS_PER_S):
@@ -194,7 +194,7 @@ class _Sender:
         self._receipts.append((count, receipt))
 
     def look(self) -> None:
-        """Count what has been stored since the last call; raise why something was not."""
+        """Count the messages stored since the last call; raise the error of a failed one."""
         receipts = self._receipts
         while receipts and receipts[0][1].done():
             count, receipt = receipts.popleft()

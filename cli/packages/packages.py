@@ -1,4 +1,4 @@
-"""``magnetar packages``: code that is kept under a name and a version, for functions, sources and sinks."""
+"""``magnetar packages``: code stored under a name and version, for functions, sources and sinks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def packages() -> None:
 
 
 def package_path(name: str, *, has_version: bool = True) -> str:
-    """Return the REST path of ``type://tenant/namespace/name@version``; without a version it is ``latest``.
+    """Return the REST path of ``type://tenant/namespace/name@version``; the version defaults to ``latest``.
 
     Raises:
-        Failure: the name is none.
+        Failure: the name is invalid.
     """
     kind, separator, rest = name.partition("://")
     path, _, version = rest.partition("@")
