@@ -27,7 +27,7 @@ _MISSPELT = 0.7
 
 
 def nearest_word(word: str, known: Iterable[str], likeness: float = NEAR) -> str | None:
-    """Return the known word most similar to ``word``, or None if there is none with the same effect."""
+    """Return the known word most similar to ``word``, or None without a similar word with the same effect."""
     if word in (known := sorted(set(known))):
         return None
     import difflib  # imported only if a word was mistyped

@@ -1,4 +1,4 @@
-"""What commands know of authentication and TLS, from flags, variables and ``client.yml``, laid one over the other."""
+"""Authentication and TLS settings of commands, merged from flags, environment variables and ``client.yml``."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ..security.credentials.client_security import ClientSecurity
 from .failure import Failure
 
 Values = Mapping[str, "str | bool"]
-"""By names of `ClientSecurity`."""
+"""Values by attribute names of `ClientSecurity`."""
 
 
 class SecuritySetting(NamedTuple):
-    """One setting, and where it may stand.
+    """A setting and its sources.
 
     Attributes:
-        name: of `ClientSecurity`.
-        flags: of the command line, as click takes them.
-        variable: of the environment.
-        key: of ``client.yml``; Pulsar's in its ``client.conf``.
-        help: of the flag.
-        is_switch: whether it is true or false.
+        name: attribute name in `ClientSecurity`.
+        flags: command line flags, in click's format.
+        variable: environment variable.
+        key: key in ``client.yml``, the same as in Pulsar's ``client.conf``.
+        help: help of the flag.
+        is_switch: whether it is a boolean.
     """
 
     name: str
@@ -69,12 +69,12 @@ _WORDS = {"true": True, "false": False}
 
 
 def laid_over(layers: Iterable[Values]) -> ClientSecurity:
-    """Return what several places say together; the first that has a setting counts.
+    """Merge settings of several sources; the first source that contains a setting wins.
 
-    A plugin does not take parameters of a place further back, which are meant for the plugin there.
+    A plugin is not combined with parameters from a later source, which belong to the plugin there.
 
     Raises:
-        InvalidConfig: they contradict each other.
+        InvalidConfig: the settings contradict each other.
     """
     found: dict[str, str | bool] = {}
     for layer in layers:
@@ -86,20 +86,20 @@ def laid_over(layers: Iterable[Values]) -> ClientSecurity:
 
 
 def from_variables(environment: Mapping[str, str]) -> Values:
-    """Return what the environment says; an empty variable says nothing.
+    """Return the settings in the environment; empty variables are ignored.
 
     Raises:
-        Failure: a switch is neither true nor false.
+        Failure: a boolean is neither true nor false.
     """
     given = {one: environment.get(one.variable, "") for one in SECURITY_SETTINGS}
     return {one.name: checked(one, value, one.variable) for one, value in given.items() if value}
 
 
 def checked(setting: SecuritySetting, value: object, where: str) -> str | bool:
-    """Return a value of a setting, a switch as a boolean.
+    """Return the value of a setting; booleans are converted.
 
     Raises:
-        Failure: it is of another type; the value is not shown, it may be a secret.
+        Failure: the value has the wrong type; the message does not show it, as it may be a secret.
     """
     if not setting.is_switch:
         if not isinstance(value, str):

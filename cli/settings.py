@@ -1,4 +1,4 @@
-"""Addresses and credentials, from global flags, then the environment, then ``client.yml``, then this machine."""
+"""Addresses and credentials, from global flags, the environment, ``client.yml`` and this machine, in this order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
 _FLAG_LAYERS = 2
-"""So many of `Settings.security_layers` are flags."""
+"""The number of `Settings.security_layers` that are flags."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Settings:
     """Settings of all client commands.
 
     Attributes:
-        admin_url: base of the REST interface, without a slash at its end.
+        admin_url: base URL of the REST interface, without trailing slash.
         service_url: address of the binary protocol.
-        output: ``json`` for JSON whatever the terminal; None for tables on a terminal.
-        security_layers: what flags behind the command, flags before it, the environment and the file say of
-            authentication and TLS; the last is the token of a standalone on this machine.
+        output: ``json`` for JSON even on a terminal; None for tables on a terminal.
+        security_layers: authentication and TLS settings from flags after the command, flags before it, the environment
+            and the file; the last layer is the token of a standalone on this machine.
     """
 
     admin_url: str = DEFAULT_ADMIN_URL
@@ -46,7 +46,7 @@ class Settings:
 
     @cached_property
     def security(self) -> ClientSecurity:
-        """What is said of authentication and TLS.
+        """The merged authentication and TLS settings.
 
         Raises:
             InvalidConfig: settings contradict each other.
@@ -56,15 +56,15 @@ class Settings:
         by_flag = any("tls_hostname_verification" in layer for layer in self.security_layers[:_FLAG_LAYERS])
         if has_tls or by_flag:
             return found
-        # Pulsar's client.conf turns this off for every address; without TLS it means nothing and must not be an error.
+        # Pulsar's client.conf disables this for all addresses; without TLS it is irrelevant and must not be an error.
         return replace(found, tls_hostname_verification=True)
 
     @cached_property
     def credentials(self) -> ClientCredentials:
-        """The same at work, once for the whole call: a token is not fetched twice.
+        """The credentials, created once per call so that a token is not fetched twice.
 
         Raises:
-            InvalidConfig: there is no such plugin, or TLS is set up where no address has it.
+            InvalidConfig: the plugin is unknown, or TLS is configured although no address uses it.
         """
         from ..security.client_credentials import ClientCredentials
 
@@ -73,10 +73,10 @@ class Settings:
         return credentials
 
     def client_config(self, **others: Any) -> ClientConfig:
-        """Return the settings of a client of the broker, with what else is given.
+        """Return the settings for a broker client, with additional settings.
 
         Raises:
-            InvalidConfig: as `credentials`.
+            InvalidConfig: as for `credentials`.
         """
         from ..client.config import ClientConfig
 
@@ -84,7 +84,7 @@ class Settings:
         return ClientConfig(authentication=self.credentials.authentication, **tls, **others)
 
     def with_security(self, name: str, value: str | bool) -> Settings:
-        """Return the same with a setting of authentication or TLS that stands behind the command."""
+        """Return a copy with an authentication or TLS setting given after the command."""
         first, *others = self.security_layers or ({},)
         return replace(self, security_layers=({**first, name: value}, *others))
 
@@ -92,10 +92,10 @@ class Settings:
 def find_settings(
     admin_url: str | None, service_url: str | None, output: str | None, security: Values | None = None
 ) -> Settings:
-    """Return the settings of a call; each given value wins over the environment, that over the file.
+    """Return the settings of a call; given values override the environment, which overrides the file.
 
     Raises:
-        Failure: the client file is unreadable or holds a key that we do not know.
+        Failure: the client file is unreadable or contains an unknown key.
     """
     found: ClientFile = read_client_file(os.environ)
     in_file = found.addresses
@@ -111,10 +111,10 @@ def find_settings(
 
 
 def checked_admin_url(url: str) -> str:
-    """Return a REST address without a slash at its end.
+    """Return a REST address without trailing slash.
 
     Raises:
-        Failure: it is of no protocol that is supported.
+        Failure: the protocol is not supported.
     """
     if not url.startswith(("http://", "https://")):
         raise Failure(f"admin URL {url!r} does not begin with http:// or https://")
@@ -122,10 +122,10 @@ def checked_admin_url(url: str) -> str:
 
 
 def checked_service_url(url: str) -> str:
-    """Return a broker's address without a slash at its end.
+    """Return a broker's address without trailing slash.
 
     Raises:
-        Failure: it is of no protocol that is supported.
+        Failure: the protocol is not supported.
     """
     if not url.startswith(("pulsar://", "pulsar+ssl://")):
         raise Failure(f"service URL {url!r} does not begin with pulsar:// or pulsar+ssl://")
@@ -133,17 +133,17 @@ def checked_service_url(url: str) -> str:
 
 
 def current(ctx: click.Context) -> Settings:
-    """Return the settings that the root group found for this call."""
+    """Return the settings determined by the root group for this call."""
     settings = ctx.find_object(Settings)
     assert settings is not None
     return settings
 
 
 def read_yaml(path: str, what: str) -> Any:
-    """Return the content of a YAML file, which is called ``what`` in errors.
+    """Return the content of a YAML file; ``what`` describes it in errors.
 
     Raises:
-        Failure: no such file, or no YAML.
+        Failure: the file is missing, or is not valid YAML.
     """
     import yaml
 

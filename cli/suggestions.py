@@ -1,4 +1,4 @@
-"""The name that a user probably meant, of those that the server has, when there is nothing of the name given."""
+"""Suggestions of similar existing names when a name is not found on the server."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _TOPIC = re.compile(r"(?P<list>/admin/v2/(?:non-)?persistent/[^/]+/[^/]+)/(?P<na
 _NAMESPACE = re.compile(r"(?P<list>/admin/v2/namespaces/[^/]+)/(?P<name>[^/?]+)")
 _TENANT = re.compile(r"(?P<list>/admin/v2/tenants)/(?P<name>[^/?]+)")
 _LISTS = (_COMPONENT, _TOPIC, _NAMESPACE, _TENANT)
-"""Where a path names something, and the path that lists all of its kind."""
+"""Patterns of paths that contain a name, and the paths that list all of its kind."""
 _PARTITION = re.compile(r"-partition-\d+$")
 
 
 def with_suggestion(failure: Failure, path: str, get: Callable[[str], Any]) -> Failure:
-    """Return the failure of a request for something that is not there, with the name of something like it.
+    """Add the most similar existing name to the failure of a request for a missing object.
 
     Args:
-        failure: the answer to the request.
-        path: of the request, without its query.
-        get: returns the JSON of another path.
+        failure: the failure of the request.
+        path: path of the request, without query.
+        get: requests another path and returns its JSON.
     """
     if failure.status != 404:
         return failure
@@ -35,10 +35,10 @@ def with_suggestion(failure: Failure, path: str, get: Callable[[str], Any]) -> F
     name = unquote(found["name"])
     try:
         listed = [*get(found["list"]), *(get(f"{found['list']}/partitioned") if found.re is _TOPIC else ())]
-    except (Failure, TypeError):  # what was to be a help must not become another error
+    except (Failure, TypeError):  # a failing suggestion must not hide the original error
         return failure
     known = {_PARTITION.sub("", str(one).rpartition("/")[2]) for one in listed}
     known = {one for one in known if not one.startswith("__")}
-    if name in known:  # something else is missing, such as a subscription
+    if name in known:  # the object exists, but something else, such as a subscription, is missing
         return failure
     return Failure(failure.message + nearest(name, known, NEAR_NAME).rstrip("?"), failure.status)

@@ -1,4 +1,4 @@
-"""A function with state: books payments, refuses what would overdraw an account, and answers with the new balance.
+"""A function with state: books payments, rejects those that would overdraw an account, and returns the new balance.
 
 magnetar functions create --py examples/accounts.py --classname accounts.Accounts \
     --inputs payments --output receipts --retain-ordering

@@ -1,4 +1,4 @@
-"""A plain function: it is given the text of a message and returns how often each word occurs, as JSON.
+"""A plain function: receives the text of a message and returns the count of each word as JSON.
 
 magnetar functions create --py examples/word_count.py --classname word_count.count_words \
     --inputs sentences --output counts

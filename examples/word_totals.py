@@ -1,4 +1,4 @@
-"""Counts words over all messages in the function's state, as Pulsar's documentation shows it.
+"""Counts words over all messages in the function's state, as in Pulsar's documentation.
 
 magnetar functions create --py examples/word_totals.py --classname word_totals.WordCount --inputs sentences
 magnetar produce sentences -m 'to be or not to be'

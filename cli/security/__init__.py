@@ -1,1 +1,1 @@
-"""Keys, tokens and certificates, made on this machine."""
+"""Creation of keys, tokens and certificates on this machine."""

@@ -1,4 +1,4 @@
-"""``magnetar certificates``: a small CA and certificates of it, to try TLS with."""
+"""``magnetar certificates``: a small CA and its certificates, for trying TLS."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Authority:
 
     @classmethod
     def of(cls, place: Path, days: int) -> Authority:
-        """Return the CA of a directory, made if there is none.
+        """Return the CA in a directory; it is created if missing.
 
         Raises:
             Failure: its files cannot be read or written.
@@ -136,12 +136,12 @@ class Authority:
         """Write a certificate and its key.
 
         Args:
-            file_name: of both, without an ending.
-            common_name: of the subject; the role of a client.
-            hosts: names and addresses of a server; none for a client.
+            file_name: name of both files, without extension.
+            common_name: common name of the subject; for a client its role.
+            hosts: names and addresses of a server; empty for a client.
 
         Raises:
-            Failure: they are there already, or cannot be written.
+            Failure: the files already exist, or cannot be written.
         """
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes

@@ -1,4 +1,4 @@
-"""Files with secrets: readable by their owner only, and never written over."""
+"""Files with secrets: readable by their owner only, and never overwritten."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..failure import Failure
 
 
 def write_new(path: Path, content: bytes, *, is_secret: bool) -> None:
-    """Write a file that is not there yet.
+    """Create a file.
 
     Args:
-        path: where; directories above it have to be there.
-        content: of the file.
-        is_secret: nobody but its owner may read it.
+        path: path of the file; its directory must exist.
+        content: content of the file.
+        is_secret: whether only the owner may read it.
 
     Raises:
-        Failure: it is there already, or cannot be written.
+        Failure: the file already exists, or cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:

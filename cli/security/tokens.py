@@ -1,4 +1,4 @@
-"""``magnetar tokens``: keys, and tokens that are signed with them, as ``pulsar tokens`` makes them."""
+"""``magnetar tokens``: creates keys and signed tokens, like ``pulsar tokens``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""Length of a new secret for each algorithm."""
+"""Length of new secrets in bytes, by algorithm."""
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _EC = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 RSA_BITS = 2048
@@ -39,7 +39,7 @@ secret_option = click.option("-sk", "--secret-key", metavar="KEY", help=f"The se
 
 
 def algorithm_option(*names: str, default: str | None = None) -> Decorator:
-    """Return the flag for an algorithm of signatures."""
+    """Return the option for a signature algorithm."""
     return click.option(
         "-a", "--signature-algorithm", "algorithm", type=click.Choice(names), default=default, show_default=True,
         help="Algorithm of the signature.",
@@ -126,10 +126,10 @@ def create(
 
 
 def seconds(text: str) -> int:
-    """Return a time such as 3d in seconds.
+    """Parse a duration such as 3d, and return it in seconds.
 
     Raises:
-        Failure: it is none.
+        Failure: the text is not a valid duration.
     """
     match = _TIME.fullmatch(text)
     if match is None:
@@ -145,7 +145,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, tuple[str, ...]]:
-    """Return a key and the algorithms that it signs with, the usual one first."""
+    """Return a key and its signature algorithms, the usual one first."""
     if (secret_key is None) == (private_key is None):
         raise Failure("give --secret-key or --private-key, which the token is signed with")
     if secret_key is not None:
@@ -174,7 +174,7 @@ def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, 
 
 
 def token_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the three ways to name a token."""
+    """Add the three ways to specify a token to a command."""
     command = click.option("-f", "--token-file", metavar="FILE", help="Read it from a file.")(command)
     command = click.option("-i", "--stdin", "from_stdin", is_flag=True, help="Read it from standard input.")(command)
     return click.argument("token", required=False)(command)
@@ -196,13 +196,13 @@ def _token(token: str | None, from_stdin: bool, token_file: str | None) -> bytes
 @token_options
 @click.pass_context
 def show(ctx: click.Context, token: str | None, from_stdin: bool, token_file: str | None) -> None:
-    """Show what a token says, whoever signed it."""
+    """Show the content of a token without verifying its signature."""
     shown = _token(token, from_stdin, token_file)
     import jwt
 
     try:
         found = jwt.decode_complete(shown, options={"verify_signature": False})
-    except Exception as error:  # whatever bytes that are no token provoke in the parser
+    except Exception as error:  # the parser may raise any error for invalid tokens
         raise Failure(f"this is no token: {type(error).__name__}") from error
     if current(ctx).output == "json":
         print_json({"header": found["header"], "payload": found["payload"]})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags of a broker."""
+    """Add the flags of a broker to a command."""
     for option in (
         click.option(
             "--ready-file", metavar="FILE", help="Write the addresses there as JSON once it serves; -: stdout."
@@ -52,7 +52,7 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @importing()
 def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) -> tuple[BrokerConfig, StorageConfig]:
-    """Return the settings that flags and file make together; a given flag wins."""
+    """Return the settings from flags and file; flags take precedence."""
     from ...broker.config import BrokerConfig
     from ...broker.storage.config import StorageConfig
     from ...security.authentication.settings import ServerSecurity
@@ -79,7 +79,7 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
 
 
 def check_hosts(config: BrokerConfig, *, is_open: bool) -> str:
-    """Refuse addresses to listen on that other machines may reach, unless that is allowed; return the most open one."""
+    """Reject listen addresses reachable from other machines, unless allowed; return the most exposed address."""
     hosts = dict.fromkeys((config.host, *(one.host for one in config.bind_addresses)))
     for host in hosts:
         check_exposure(host, is_open)
@@ -89,13 +89,13 @@ def check_hosts(config: BrokerConfig, *, is_open: bool) -> str:
 def open_directory(
     config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = (), way_to: str = ""
 ) -> DataDirectory:
-    """Check directory and ports, then lock the data directory and empty it if asked to.
+    """Check the data directory and ports, then lock the directory and optionally empty it.
 
     Args:
-        config: the broker's.
-        wipe: empty it.
-        more_names: what else than the broker's lies in it.
-        way_to: what in it others come through to; all else is closed to them. Empty: nothing.
+        config: the broker's configuration.
+        wipe: whether to empty the directory.
+        more_names: names in it that do not belong to the broker.
+        way_to: the entry in it that other users may reach; all others are closed to them. Empty for none.
     """
     DataDirectory.check_free(config.data_dir)
     check_port(config.host, config.broker_port, "--broker-port")

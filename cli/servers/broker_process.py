@@ -1,4 +1,4 @@
-"""The parts of a broker put together in one process: storage, metadata, dispatch, admin REST."""
+"""Assembly of a broker in one process: storage, metadata, dispatch, admin REST."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
 from .lifetime import port_failure
 
 GC_THRESHOLDS = (50_000, 20, 50)
-"""How many objects are made between two looks for garbage in cycles. Every entry in flight is a few tuples, which are
-in no cycle: with Python's 700 a quarter of the loop's time for unbatched publishing went into looking at them."""
+"""Allocations between cyclic garbage collections. Every entry in flight consists of a few tuples that are in no cycle:
+with Python's default of 700, scanning them took a quarter of the loop's time for unbatched publishing."""
 
 WorkerUrl = Callable[[], str | None]
 StateStoreUrl = Callable[[], str | None]
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 
 def reachable(host: str) -> str:
-    """Return the address by which this machine reaches a listener on ``host``."""
+    """Return the address at which a listener on ``host`` is reachable from this machine."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (compared with, not bound to)
 
 
 def of_listener(app: ASGIApp, listener: str) -> ASGIApp:
-    """Return an application for a socket of an advertised listener, whose requests are marked with its name."""
+    """Return an application for an advertised listener's socket that adds the listener's name to requests."""
 
     async def marked(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, LISTENER: listener}, receive, send)
@@ -55,23 +55,23 @@ class BrokerProcess:
     """A broker in this process.
 
     Attributes:
-        broker_url: where the binary protocol is spoken.
-        worker_broker_url: the same for standalone's own worker, which does not depend on advertised addresses.
-        web_url: where the REST interface answers.
-        broker_tls_url: the same as `broker_url` with TLS; empty without such a listener.
-        web_tls_url: the same as `web_url`.
+        broker_url: address of the binary protocol.
+        worker_broker_url: the same for standalone's own worker, independent of advertised addresses.
+        web_url: address of the REST interface.
+        broker_tls_url: like `broker_url` with TLS; empty without a TLS listener.
+        web_tls_url: like `web_url` with TLS; empty without a TLS listener.
     """
 
     def __init__(
         self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory, forward_key: str = ""
     ) -> None:
-        """Prepare it.
+        """Create a broker; `start` starts it.
 
         Args:
-            config: of the broker.
-            storage_config: of its storage.
-            directory: where its data are.
-            forward_key: which the worker that it supervises has, too; see `ServerSecurity`.
+            config: configuration of the broker.
+            storage_config: configuration of its storage.
+            directory: its data directory.
+            forward_key: key shared with the supervised worker; see `ServerSecurity`.
         """
         self.broker_url = ""
         self.worker_broker_url = ""
@@ -89,7 +89,7 @@ class BrokerProcess:
 
     @property
     def addresses(self) -> dict[str, str | int]:
-        """What others are told, by the names of Pulsar's settings of clients."""
+        """The addresses to announce, by the names of Pulsar's client settings."""
         found: dict[str, str | int] = {"brokerServiceUrl": self.broker_url, "webServiceUrl": self.web_url}
         if self.broker_tls_url:
             found["brokerServiceUrlTls"] = self.broker_tls_url
@@ -98,16 +98,16 @@ class BrokerProcess:
         return found
 
     async def start(self, supervised_worker: WorkerUrl | None, state_store_url: StateStoreUrl | None = None) -> None:
-        """Recover the data, then listen: on the binary protocol's port first, on the web port when that serves.
+        """Recover the data, then listen: first on the binary protocol's port, then on the web port.
 
         Args:
-            supervised_worker: where functions requests go while no worker takes part in the election; None for a
-                broker that runs without functions.
-            state_store_url: of the state store beside this broker, which is announced; None if there is none.
+            supervised_worker: returns the worker that gets functions requests while no worker takes part in the
+                election; None for a broker without functions.
+            state_store_url: returns the URL of this broker's state store, to announce it; None without a state store.
 
         Raises:
             StorageError: the data cannot be read, or the metadata store does not answer.
-            Failure: a port cannot be listened on.
+            Failure: a port cannot be opened.
         """
         opened, config = self._opened, self._config
         raise_limit()
@@ -176,5 +176,5 @@ class BrokerProcess:
                 self._opened.push_async_callback(web.stop)
 
     async def stop(self) -> None:
-        """Stop what was started, in reverse: requests first, then connections, then what was written is closed."""
+        """Stop all parts in reverse order: first requests, then connections, then storage."""
         await self._opened.aclose()

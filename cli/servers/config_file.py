@@ -1,6 +1,6 @@
-"""The keys of the ``--config`` file of a server that have an effect, and what each sets.
+"""The keys of a server's ``--config`` file that have an effect, and the settings that they set.
 
-What else Pulsar's files hold is in `pulsar_keys`; `server_file` reads both.
+Other keys of Pulsar's files are in `pulsar_keys`; `server_file` reads both.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _read_host(ctx: click.Context, parameter: click.Parameter, value: str | None
 
 
 def advertised_address_option(field: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option of the address that others are told, for a field of a server's settings."""
+    """Return the option for the advertised address, for a field of a server's settings."""
     return click.option(
         "-a",
         "--advertised-address",
@@ -93,7 +93,7 @@ allowed_hosts_option = click.option(
 
 
 BY_TLS_ONLY = "brokerClientTlsEnabled"
-"""Of a broker alone: the worker of standalone has no TLS, as nothing of it leaves the machine."""
+"""Key for brokers only: standalone's worker has no TLS, as its traffic does not leave the machine."""
 
 BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
@@ -204,7 +204,7 @@ BROKER_KEYS: dict[str, Key] = {
     **AUTHORIZATION_KEYS,
     **CLIENT_KEYS,
 }
-"""Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is ours: it makes a disk slow, for benchmarks."""
+"""Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is not Pulsar's: it slows syncs for benchmarks."""
 
 
 STATE_KEYS: dict[str, Key] = {
@@ -213,7 +213,7 @@ STATE_KEYS: dict[str, Key] = {
     "stateStorageTokenSecretKey": Key("state", "key_file", _text),
     **TLS_KEYS,
 }
-"""Keys of bookkeeper.conf for its table service, and those of TLS by the names that brokers have."""
+"""Keys of bookkeeper.conf for its table service, and TLS keys with the brokers' names."""
 
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
@@ -256,7 +256,7 @@ WORKER_KEYS: dict[str, Key] = {
     **AUTHORIZATION_KEYS,
     **WORKER_CLIENT_KEYS,
 }
-"""Keys of functions_worker.yml that have an effect; ``processRuntimeUsers`` and those of ``spark`` are ours."""
+"""Keys of functions_worker.yml that have an effect; ``processRuntimeUsers`` and ``spark…`` are not Pulsar's."""
 
 ELSEWHERE = (
     "host",
@@ -277,4 +277,4 @@ STANDALONE_KEYS: dict[str, Key] = (
     | {"sparkRemote": WORKER_KEYS["sparkRemote"]}
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )
-"""What standalone takes: its worker's address, broker, state store and cluster are its own."""
+"""Keys of standalone, which sets its worker's address, broker, state store and cluster itself."""

@@ -1,4 +1,4 @@
-"""A key of a server's file: what it sets, and how its value is read."""
+"""A key of a server's file: the setting, and how its value is read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 
 class Key(NamedTuple):
-    """What a key of the file sets.
+    """The setting of a key.
 
     Attributes:
-        record: which settings it belongs to: ``broker``, ``storage``, ``worker``, ``state``, ``tls``, ``security``,
+        record: group of settings: ``broker``, ``storage``, ``worker``, ``state``, ``tls``, ``security``,
             ``authorization`` or ``client``.
-        field: field of that record; empty if the value is only checked.
-        read: turns the file's value into the field's; raises ValueError.
+        field: field of that group; empty if the value is only checked.
+        read: converts the file's value to the field's; raises ValueError.
     """
 
     record: str

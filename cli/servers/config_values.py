@@ -1,7 +1,7 @@
-"""Readers of the values of a server's file: what YAML or a ``key=value`` line gives becomes a setting.
+"""Readers that convert values of a server's file, from YAML or ``key=value`` lines, to settings.
 
-A line of a ``.conf`` file is always text, so numbers and truth values are taken as text, too. A reader raises
-ValueError, whose text says what is expected.
+Values in ``.conf`` files are always text, so numbers and booleans are also accepted as text. Readers raise ValueError
+with a text that says what is expected.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def truth(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """Return a text that is not empty."""
+    """Return a non-empty text."""
     if not isinstance(value, str) or not value:
         raise ValueError("a text is expected")
     return value
@@ -66,7 +66,7 @@ def one_of(*allowed: str) -> Callable[[Any], str]:
 
 
 def words(value: Any) -> tuple[str, ...]:
-    """Return the words of a list, or of one text with commas between."""
+    """Return the words of a list or of a comma-separated text."""
     given = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
         raise ValueError("a list of words is expected")
@@ -84,13 +84,13 @@ def mebibytes(value: Any) -> int:
 
 
 def store_url(value: Any) -> str:
-    """Return the URL of a metadata store; servers without a scheme are ZooKeeper's, as Pulsar has it."""
+    """Return the URL of a metadata store; as in Pulsar, servers without a scheme mean ZooKeeper."""
     url = text(value)
     return url if url.startswith(_STORES_OF_PULSAR) or "://" in url else f"zk:{url}"
 
 
 def host_names(value: Any) -> tuple[str, ...]:
-    """Return names of hosts from a list, or from one text with commas between."""
+    """Return host names from a list or from a comma-separated text."""
     given = value.split(",") if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
         raise ValueError("names of hosts are expected, without ports, such as [magnetar.example.com]")
@@ -101,7 +101,7 @@ def host_names(value: Any) -> tuple[str, ...]:
 
 
 def advertised_host(value: Any) -> str:
-    """Return the name or address of a host that others are told."""
+    """Return the advertised host name or address."""
     return check_host("host", text(value))
 
 
@@ -111,7 +111,7 @@ def listeners(value: Any) -> Listeners:
 
 
 def bind_addresses(value: Any) -> tuple[BindAddress, ...]:
-    """Return further addresses to listen on."""
+    """Return additional addresses to listen on."""
     return read_bind_addresses(_joined(value))
 
 
@@ -120,7 +120,7 @@ def _joined(value: Any) -> str:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """Return texts from a list; an empty text stands for an empty list, as in Pulsar's files."""
+    """Return texts from a list; as in Pulsar's files, an empty text means an empty list."""
     if value in (None, ""):
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
@@ -129,14 +129,14 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 def settings(value: Any) -> dict[str, Any]:
-    """Return an object as it is."""
+    """Return an object unchanged."""
     if not isinstance(value, dict):
         raise ValueError("an object is expected, such as {path: /run/secrets}")
     return {str(name): one for name, one in value.items()}
 
 
 def process_users(value: Any) -> dict[str, str]:
-    """Return names of system users by tenant, from an object or from one text ``tenant=user,*=user``."""
+    """Return system user names by tenant, from an object or from a text ``tenant=user,*=user``."""
     if isinstance(value, str):
         pairs = [one.partition("=") for one in value.split(",")]
         value = {tenant.strip(): user.strip() for tenant, _, user in pairs}
@@ -148,14 +148,14 @@ def process_users(value: Any) -> dict[str, str]:
 
 
 def no_spark_remote(value: Any) -> str:
-    """Refuse servers of Spark Connect."""
-    from ...spark.session_config import NO_CONNECT  # nobody else needs it here
+    """Reject Spark Connect servers."""
+    from ...spark.session_config import NO_CONNECT  # imported here, as it is rarely needed
 
     raise ValueError(f"runs on a server of Spark Connect are not supported: {NO_CONNECT}")
 
 
 def spark_settings(value: Any) -> dict[str, str]:
-    """Return Spark's own settings by name; Spark writes truth as YAML does."""
+    """Return Spark's own settings by name; booleans are written as in YAML."""
     if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):
         raise ValueError("names of Spark's settings with their values are expected, such as spark.cores.max: 4")
     return {str(name): str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}

@@ -1,4 +1,4 @@
-"""The directory in which a server keeps everything: made, checked, locked, and emptied on request."""
+"""A server's data directory: creating, checking, locking, and emptying it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LOCK_FILE = "lock"
 STORAGE_FOLDER = "storage"
 METADATA_FILE = "metadata.sqlite"
 BROKER_NAMES = (STORAGE_FOLDER, f"{METADATA_FILE}*")
-"""What a broker leaves in its data directory, as patterns."""
+"""Patterns of the names that a broker creates in its data directory."""
 
 
 class DataDirectory:
-    """A locked data directory; the lock ends with the process, however that ends.
+    """A locked data directory; the lock always ends with the process.
 
     Attributes:
         path: the directory.
@@ -32,15 +32,15 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, *, is_passage: bool = False) -> DataDirectory:
-        """Make the directory if it is missing, close it to others and lock it.
+        """Create the directory if it is missing, remove access by others, and lock it.
 
         Args:
-            path: of the directory.
-            is_passage: others come through to what is theirs below it; only to that, and cannot see what is in it.
+            path: path of the directory.
+            is_passage: whether other users may traverse it to reach their own files below, without listing it.
 
         Raises:
-            StorageError: it cannot be made or written to.
-            DataDirectoryInUse: another server holds it.
+            StorageError: the directory cannot be created or written to.
+            DataDirectoryInUse: another server has locked it.
         """
         try:
             _make(path, is_passage)
@@ -61,17 +61,17 @@ class DataDirectory:
 
     @classmethod
     def check_free(cls, path: Path) -> None:
-        """Raise DataDirectoryInUse if a server holds the directory; nothing is made or locked.
+        """Raise DataDirectoryInUse if a server has locked the directory, without creating or locking it.
 
-        A second start finds the directory in use as well as the ports. The directory is the better explanation, so it
-        is checked first.
+        When a server is started twice, both the directory and the ports are in use. The directory is the better
+        explanation, so it is checked first.
         """
         if cls.is_in_use(path):
             raise _in_use(path)
 
     @staticmethod
     def is_in_use(path: Path) -> bool:
-        """Return whether a server holds the directory at this moment."""
+        """Return whether a server currently has the directory locked."""
         try:
             lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -86,7 +86,7 @@ class DataDirectory:
             os.close(lock)
 
     def wipe(self, names: tuple[str, ...]) -> None:
-        """Remove what earlier runs left under the given names; nothing else in the directory is touched."""
+        """Remove files of earlier runs with the given names; nothing else in the directory is touched."""
         for name in names:
             for found in self.path.glob(name):
                 if found.is_dir() and not found.is_symlink():
@@ -95,7 +95,7 @@ class DataDirectory:
                     found.unlink()
 
     def close_all_but(self, name: str) -> None:
-        """Take all rights of others from what lies in the directory, but for one name."""
+        """Remove access by others from all entries of the directory, except one."""
         for found in self.path.iterdir():
             mode = found.lstat().st_mode
             if found.name != name and not stat.S_ISLNK(mode) and mode & 0o077:
@@ -107,7 +107,9 @@ class DataDirectory:
 
 
 def _make(path: Path, is_passage: bool) -> None:
-    before = os.umask(0o022) if is_passage else None  # those above it are ways, too; here is one thread
+    before = (
+        os.umask(0o022) if is_passage else None
+    )  # parent directories must be traversable, too; there is only one thread here
     try:
         path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     finally:
@@ -116,9 +118,9 @@ def _make(path: Path, is_passage: bool) -> None:
 
 
 def _close(path: Path, is_passage: bool) -> None:
-    """Take all rights of others from a directory of this process's user, or all but that of coming through.
+    """Remove access by others from a directory owned by this process's user, except traversal if `is_passage`.
 
-    Those of its group stay as somebody has set them, unless others come through: then nothing in it may be readable.
+    The group's permissions are kept, unless others may traverse it: then only the owner may list it.
     """
     status = path.stat()
     if status.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""Rule for the address that a server listens on: loopback, unless who starts it says that everybody may ask."""
+"""Rule for a server's listen address: loopback only, unless clients are authenticated or --insecure is given."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ insecure_option = click.option(
 
 
 def check_exposure(host: str, is_insecure: bool) -> None:
-    """Refuse an address that other machines may reach, as nothing asks who connects, unless that is allowed.
+    """Reject an address reachable from other machines while clients are not authenticated, unless allowed.
 
     Args:
         host: address or name to listen on.
-        is_insecure: who starts the server allows it.
+        is_insecure: whether the user allows it.
 
     Raises:
-        Failure: the address is not loopback, and that is not allowed.
+        Failure: the address is not loopback, and not allowed.
     """
     if not is_insecure and not is_loopback(host):
         raise Failure(
@@ -42,14 +42,14 @@ def check_exposure(host: str, is_insecure: bool) -> None:
 
 
 def host_in_file(host: str, *, is_open: bool) -> str:
-    """Return the address to listen on that a file gives.
+    """Return the listen address for the one in a file.
 
-    Pulsar's files say 0.0.0.0, which is Pulsar's default and so no decision to let everybody in: without
-    authentication or ``--insecure`` it becomes the loopback address, and a line says so.
+    Pulsar's files contain 0.0.0.0, which is Pulsar's default and so not a deliberate decision: without authentication
+    or ``--insecure`` it is replaced by the loopback address, with a log line.
 
     Args:
-        host: as in the file.
-        is_open: other machines may connect, as clients are authenticated or the user allows them.
+        host: address in the file.
+        is_open: whether other machines may connect, as clients are authenticated or the user allows it.
     """
     if host != PULSAR_HOST or is_open:
         return host
@@ -63,7 +63,7 @@ def host_in_file(host: str, *, is_open: bool) -> str:
 
 
 def tell_exposure(host: str, *, is_guarded: bool) -> None:
-    """Log who may do what on an address; ``is_guarded``: who connects is asked who they are."""
+    """Log the access rules of an address; ``is_guarded``: clients are authenticated."""
     if is_guarded:
         _log.info("open to those who show credentials (authenticationEnabled)")
     elif is_loopback(host):
@@ -73,7 +73,7 @@ def tell_exposure(host: str, *, is_guarded: bool) -> None:
 
 
 def is_guarded(security: Mapping[str, Any], authorization: Mapping[str, Any]) -> bool:
-    """Return whether settings keep out who shows nothing.
+    """Return whether settings keep out clients without credentials.
 
     Args:
         security: fields of `ServerSecurity`.
@@ -85,7 +85,7 @@ def is_guarded(security: Mapping[str, Any], authorization: Mapping[str, Any]) ->
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address, or all addresses of a name, can be reached from this machine only."""
+    """Return whether an address, or all addresses of a name, are reachable from this machine only."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -93,5 +93,5 @@ def is_loopback(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return False  # listening on it fails, with the reason
+        return False  # listening on it will fail with the reason
     return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)

@@ -1,4 +1,4 @@
-"""Start of servers whose instances run as other users: checks, and rights of what they make."""
+"""Start of servers whose instances run as other users: checks, and permissions of created files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...instance.system_user import SystemUser
 from ..failure import Failure
 
 UMASK = 0o077
-"""What a server makes in a directory that others come through is its own."""
+"""Files that a server creates in a directory that others may traverse are private."""
 
 
 def isolated_users(names: Mapping[str, str] | None) -> list[SystemUser]:
-    """Return the system users of a worker's setting, and keep what this process makes from them; empty without it.
+    """Return the system users in a worker's settings, and make this process's files private; empty without users.
 
     Raises:
-        Failure: this process cannot become others, or one of them cannot be used.
+        Failure: this process cannot switch to other users, or one of them is not usable.
     """
     if not names:
         return []
@@ -33,10 +33,10 @@ def isolated_users(names: Mapping[str, str] | None) -> list[SystemUser]:
 
 
 def check_reach(users: Sequence[SystemUser], data_dir: Path) -> None:
-    """Make sure that users come to what their instances need.
+    """Check that users can reach the files that their instances need.
 
     Raises:
-        Failure: one does not.
+        Failure: a user cannot.
     """
     if not users:
         return

@@ -1,7 +1,7 @@
-"""Lifecycle of a server process: its log, signals, readiness, and its end with its parent.
+"""Lifecycle of a server process: its log, signals, readiness, and ending with its parent.
 
-The log is one line an event, on standard error. What clients send (names, paths, reasons) comes into it; control
-characters in it are escaped here, for all lines.
+The log has one line per event, on standard error. It contains texts sent by clients, such as names, paths and reasons;
+control characters are escaped here, for all lines.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from ...wire.printable import printable
 from ..failure import Failure
 
 PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
-"""Set by the supervisor: a process that finds it must not outlive that parent."""
+"""Environment variable set by the supervisor: the process must not outlive that parent."""
 STOP_S = 10.0
-"""A server that was told to stop has ended by then; what still hangs is cut off."""
+"""How long a server may take to stop, in seconds; after that it is killed."""
 _IMPORT_GC_THRESHOLDS = (5000, 1_000_000, 1_000_000)
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
-"""Libraries that report every request or start: only their warnings are events."""
+"""Loggers of libraries that log every request or start: only their warnings are shown."""
 
 logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Look for garbage in cycles seldom, and only among what is new, while modules are imported: what they make stays.
+    """Collect cyclic garbage rarely, and only young objects, while modules are imported, as their objects stay alive.
 
-    Not at all would leave the garbage of making classes behind, and holes where it was: more memory that is not shared.
+    Without any collection, garbage from class creation would remain and leave holes: more memory that is not shared.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(*_IMPORT_GC_THRESHOLDS)
@@ -56,7 +56,7 @@ def importing() -> Iterator[None]:
 
 
 def die_with_parent() -> bool:
-    """Let the kernel kill this process when its supervisor dies, if it has one; return whether it has."""
+    """Have the kernel kill this process when its supervisor dies; return whether it has a supervisor."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is not None:
         die_with(int(parent))
@@ -64,7 +64,7 @@ def die_with_parent() -> bool:
 
 
 def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run a server on uvloop until SIGTERM or SIGINT sets the event that it is given."""
+    """Run a server on uvloop; SIGTERM and SIGINT set the event that is passed to it."""
     import uvloop
 
     async def main() -> None:
@@ -75,7 +75,7 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
             if not stop.is_set():
                 logger.info("stopping on %s", name)
                 loop.call_later(STOP_S - 0.5, cut_off)
-                signal.alarm(int(STOP_S))  # for a loop that hangs itself: its default is to end the process
+                signal.alarm(int(STOP_S))  # ends the process if the loop hangs
             stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,7 +87,7 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for work, whose error is raised, or the stop event, which cancels it."""
+    """Wait for work, raising its error, or for the stop event, which cancels it."""
 
     async def stopped() -> None:
         await stop.wait()
@@ -96,17 +96,17 @@ async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) ->
 
 
 def cut_off() -> None:
-    """Exit at once, without clean-up."""
+    """Exit immediately, without cleanup."""
     logger.error("not stopped after %g s; what still hangs is cut off", STOP_S - 0.5)
     os._exit(1)
 
 
 def announce(addresses: Mapping[str, str | int], ready_file: str | None, *, is_supervised: bool = False) -> None:
-    """Log that everything serves, and write the addresses as JSON to a file, ``-`` for standard output.
+    """Log that the server is ready, and write the addresses as JSON to a file, ``-`` for standard output.
 
     Args:
-        addresses: by their names in the file.
-        ready_file: where to write them; None writes no file.
+        addresses: addresses by name.
+        ready_file: file to write; None for none.
         is_supervised: whether this is a child of standalone, which logs the version for all of them.
     """
     if not is_supervised:
@@ -123,16 +123,16 @@ def announce(addresses: Mapping[str, str | int], ready_file: str | None, *, is_s
     temporary = Path(f"{ready_file}.{os.getpid()}")
     try:
         temporary.write_text(text)
-        temporary.replace(ready_file)  # a reader never sees half of the file
+        temporary.replace(ready_file)  # readers never see a partial file
     except OSError as exc:
         raise Failure(f"--ready-file {ready_file} cannot be written: {exc.strerror}") from exc
 
 
 def check_port(host: str, port: int, flag: str) -> None:
-    """Refuse a port that cannot be listened on, before anything is opened.
+    """Check that a port can be opened, before anything else is opened.
 
     Raises:
-        Failure: names the flag that chooses another one.
+        Failure: it cannot; the message names the flag that sets the port.
     """
     if not 0 <= port <= 65535:
         raise Failure(f"{flag} {port} is no port; give 0 to 65535, 0 takes a free one")
@@ -148,7 +148,7 @@ def check_port(host: str, port: int, flag: str) -> None:
 
 
 def port_failure(error: OSError, host: str, port: int, flag: str) -> Failure:
-    """Return the failure for an address that cannot be listened on."""
+    """Return the failure for an address that cannot be opened."""
     if error.errno == errno.EADDRINUSE:
         return Failure(
             f"port {port} on {host} is in use; stop what listens there or give {flag} another (0: a free one)"
@@ -180,11 +180,11 @@ class LineFormatter(logging.Formatter):
 
 
 def log_to_stderr(process: str, level: int = logging.INFO) -> None:
-    """Send the log of this process to standard error, every line with the name of the process.
+    """Send this process's log to standard error, with its name in every line.
 
     Args:
-        process: its name.
-        level: of the events that are logged.
+        process: name of the process.
+        level: minimum level.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(process))

@@ -1,8 +1,8 @@
-"""``--local-token``: standalone takes whoever can read a token in its data directory, and nobody else.
+"""``--local-token``: standalone accepts only clients that can read a token in its data directory.
 
-Design: each start draws a key, keeps it in memory, and writes one token that it has signed, for the owner of the data
-directory to read. A token of an earlier life opens nothing, so one that was shown to whatever listened on the port
-while the server was down is of no use.
+Design: each start generates a key, keeps it in memory, and writes one token signed with it, readable by the owner of
+the data directory. Tokens of earlier starts are invalid; so a token that was sent to another program listening on the
+port while the server was down is useless.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ROLE = "admin"
 
 
 def close_with_token(in_file: Settings) -> str:
-    """Put into the settings of standalone that a token is asked for, and return that token.
+    """Change the settings of standalone to require a token, and return the token.
 
     Raises:
-        Failure: the file of settings says something else of who may ask.
+        Failure: the settings file configures authentication differently.
     """
     if in_file["security"] or in_file["authorization"] or in_file["client"]:
         raise Failure("--local-token sets up authentication, and so does the file of --config; give one of them")
@@ -38,17 +38,17 @@ def close_with_token(in_file: Settings) -> str:
 
 
 def write_token(data_dir: Path, token: str) -> None:
-    """Write the token for the owner of the data directory to read.
+    """Write the token, readable by the owner of the data directory.
 
     Raises:
-        Failure: it cannot be written.
+        Failure: the file cannot be written.
     """
-    _write(data_dir / ADDRESSES_FILE, "")  # of an earlier life
+    _write(data_dir / ADDRESSES_FILE, "")  # removes those of an earlier start
     _write(data_dir / TOKEN_FILE, token)
 
 
 def write_addresses(data_dir: Path, addresses: Iterable[str]) -> None:
-    """Write to which addresses the token is shown; raises as `write_token`."""
+    """Write the addresses to which clients send the token; raises the same as `write_token`."""
     _write(data_dir / ADDRESSES_FILE, "".join(f"{address}\n" for address in addresses))
 
 

@@ -1,7 +1,7 @@
-"""Values of Pulsar's keys without an effect that are refused: to ignore them would break a promise.
+"""Rejected values of Pulsar keys without effect, as ignoring them would break a promise.
 
-A key without an effect is otherwise accepted with any value, and its line says that it changes nothing. That is wrong
-where the value asks for durability, authentication, TLS or isolation that would then silently be missing.
+Otherwise, keys without effect are accepted with any value, and a log line says that they have no effect. That would be
+wrong if the value requests durability, authentication, TLS or isolation, which would then silently be missing.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 
 class Promise(NamedTuple):
-    """What some values of a key ask for.
+    """A feature that some values of a key request.
 
     Attributes:
-        keys: pattern of the names, matched as a whole.
-        asks: returns whether a value, as text, asks for it.
-        reason: why the value is refused, and the remedy.
+        keys: pattern that matches whole key names.
+        asks: returns whether a value, as text, requests the feature.
+        reason: why the value is rejected, and what to do.
     """
 
     keys: str
@@ -93,6 +93,6 @@ PROMISES: tuple[Promise, ...] = (
 
 
 def broken_promise(name: str, value: str) -> str | None:
-    """Return why a value of a key without an effect is refused, or None if it may be ignored."""
+    """Return why a value of a key without effect is rejected, or None if it may be ignored."""
     found = (one for one in PROMISES if re.fullmatch(one.keys, name))
     return next((one.reason for one in found if one.asks(value)), None)

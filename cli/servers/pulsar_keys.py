@@ -1,9 +1,9 @@
 """The keys of Pulsar's own files that have no effect here, with their default values.
 
-``pulsar_keys.json`` lists, for each key of broker.conf, standalone.conf and functions_worker.yml of Pulsar 2.10, 3.0
-and 4.0, the default values in these files and in the classes behind them, as texts; an empty text means "not set".
-Files as Pulsar ships them therefore start a server. A changed line either has an effect (`config_file`), or is logged
-with the reason below why it has none, or is refused because it asks for something that would be missing (`promises`).
+``pulsar_keys.json`` lists, for each key of broker.conf, standalone.conf and functions_worker.yml in Pulsar 2.10, 3.0
+and 4.0, the default values in these files and in the configuration classes, as text; an empty text means "not set". So
+a server starts with the files that Pulsar ships. A changed line either has an effect (`config_file`), or is logged with
+the reason why it has none (below), or is rejected because it requests something that would be missing (`promises`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IN_FORCE: Table = {
     "tlsHostnameVerificationEnabled": ("true",),
     "disableHttpDebugMethods": ("true",),
 }
-"""Values that are not Pulsar's default, and name what always happens here."""
+"""Values that differ from Pulsar's default, but match the fixed behaviour here."""
 
 _TLS = "TLS is that of OpenSSL; docs/cli.md lists the settings"
 _STORES = "certificates and keys are PEM files: tlsCertificateFilePath, tlsKeyFilePath and tlsTrustCertsFilePath"
@@ -109,7 +109,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
      r"|broker(ShutdownTimeout|ServiceCompactionPhase).*|skipBrokerShutdown.*|topicCompactionRetain.*|statsUpdate.*",
      "the broker has no such setting"),
 )  # fmt: skip
-"""Patterns of names, matched as a whole, the first one wins, and why such a key has no effect."""
+"""Patterns that match whole key names, first match wins, and why such keys have no effect."""
 
 _WORKER_REASONS: tuple[tuple[str, str], ...] = (
     (r"configuration(Store|Metadata).*|metadataStore.*|zooKeeper.*", _WORKER_STORE),
@@ -131,33 +131,33 @@ _WORKER_REASONS: tuple[tuple[str, str], ...] = (
     (r"enableClassloading.*|validate.*|uploadBuiltin.*|exposeAdminClient.*|maxPendingAsync.*|forwardSource.*|ignoreUnknown.*",
      "workers have no such setting"),
 )  # fmt: skip
-"""The same for functions_worker.yml, before the patterns that both have."""
+"""The same for functions_worker.yml, checked before the common patterns."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
 PREFIXES = ("bookkeeper_", "brokerClient_", "dbStorage_")
-"""Prefixes of keys that Pulsar passes on to a library which is not used here."""
+"""Prefixes of keys that Pulsar passes on to libraries not used here."""
 
 
 @cache
 def pulsar_keys(file: str) -> Table:
-    """Return the keys of ``broker`` (with standalone) or ``worker`` with the values that need no line in the log.
+    """Return the keys of ``broker`` (with standalone) or ``worker``, with the values that are not logged.
 
-    Read once, when a file first has a key without an effect.
+    Read once, when a file first contains a key without effect.
     """
-    from importlib import resources  # here: a server without a file needs none
+    from importlib import resources  # imported here: not needed without a file
 
     table = json.loads(resources.files(__package__).joinpath("pulsar_keys.json").read_text())[file]
     return {name: (*values, *IN_FORCE.get(name, ())) for name, values in table.items()}
 
 
 def reason_of(name: str, file: str) -> str | None:
-    """Return why a key of ``broker`` or ``worker`` has no effect; None for one that Pulsar does not have."""
+    """Return why a key of ``broker`` or ``worker`` has no effect, or None if Pulsar does not have it."""
     reasons = (*_WORKER_REASONS, *_REASONS) if file == "worker" else _REASONS
     return next((reason for pattern, reason in reasons if re.fullmatch(pattern, name)), None)
 
 
 def as_text(value: Any) -> str:
-    """Return a value of YAML as a line of a ``.conf`` file has it; nothing is an empty text."""
+    """Format a YAML value like a ``.conf`` file; null is an empty text."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -168,7 +168,7 @@ def as_text(value: Any) -> str:
 
 
 def is_same(given: str, accepted: str) -> bool:
-    """Return whether two texts are one setting: numbers by value, truth in any case, lists in any order."""
+    """Return whether two texts are equivalent: numbers by value, booleans in any case, lists in any order."""
     if given == accepted or given.lower() == accepted.lower() in ("true", "false"):
         return True
     if _NUMBER.fullmatch(given) and _NUMBER.fullmatch(accepted):

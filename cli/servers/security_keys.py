@@ -1,4 +1,4 @@
-"""The keys of a server's file about TLS and about who may connect."""
+"""The keys of a server's file for TLS, authentication and authorization."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TLS_KEYS: dict[str, Key] = {
     "tlsCiphers": Key("tls", "ciphers", words),
     "tlsCertRefreshCheckDurationSec": Key("tls", "refresh_check_s", number),
 }
-"""Fields of `ServerTls`. ``tlsCrlFilePath`` is ours."""
+"""Fields of `ServerTls`. ``tlsCrlFilePath`` is not Pulsar's."""
 
 
 TOKEN_KEYS: dict[str, Key] = {
@@ -31,7 +31,7 @@ TOKEN_KEYS: dict[str, Key] = {
     "tokenAllowedClockSkewSeconds": Key("security", "token_clock_skew_s", number),
     "basicAuthConf": Key("security", "basic_auth_conf", text),
 }
-"""Fields of `ServerSecurity` that a functions_worker.yml of Pulsar has below ``properties``."""
+"""Fields of `ServerSecurity` that Pulsar's functions_worker.yml has below ``properties``."""
 
 
 def _properties(value: Any) -> dict[str, str]:
@@ -61,7 +61,7 @@ AUTHORIZATION_KEYS: dict[str, Key] = {
     "superUserRoles": Key("authorization", "super_user_roles", words),
     "authorizationAllowWildcardsMatching": Key("authorization", "allows_wildcards", truth),
 }
-"""Fields of `AuthorizationSettings`; `proxyRoles` counts for it, too."""
+"""Fields of `AuthorizationSettings`, which also uses `proxyRoles`."""
 
 CLIENT_KEYS: dict[str, Key] = {
     "brokerClientAuthenticationPlugin": Key("client", "auth_plugin", text),
@@ -70,7 +70,7 @@ CLIENT_KEYS: dict[str, Key] = {
     "brokerClientCertificateFilePath": Key("client", "tls_certificate_file", text),
     "brokerClientKeyFilePath": Key("client", "tls_key_file", text),
 }
-"""Fields of `ClientSecurity`: what workers and their functions show to brokers, and whom they trust."""
+"""Fields of `ClientSecurity`: the credentials that workers and their functions send to brokers, and trusted CAs."""
 
 WORKER_CLIENT_KEYS: dict[str, Key] = {
     **CLIENT_KEYS,
@@ -80,17 +80,17 @@ WORKER_CLIENT_KEYS: dict[str, Key] = {
     "tlsAllowInsecureConnection": Key("client", "tls_allow_insecure_connection", truth),
     "tlsEnableHostnameVerification": Key("client", "tls_hostname_verification", truth),
 }
-"""The same in functions_worker.yml, which has further names for some."""
+"""The same in functions_worker.yml, which has additional names for some."""
 
 
 PREFIX = "tokenSettingPrefix"
 
 
 def without_prefix(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in which those of tokens have their own names, where ``tokenSettingPrefix`` stands before them.
+    """Return settings with ``tokenSettingPrefix`` removed from the names of token settings.
 
     Raises:
-        ValueError: one has no prefix, so that Pulsar would not read it.
+        ValueError: a token setting lacks the prefix, so that Pulsar would not read it.
     """
     prefix = str(values.get(PREFIX) or "")
     if not prefix:
@@ -103,10 +103,10 @@ def without_prefix(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lift_properties(security: dict[str, Any]) -> None:
-    """Take what Pulsar's workers have below ``properties`` for what it is; the rest is for providers of one's own.
+    """Move known settings of Pulsar's workers out of ``properties``; the rest is for custom providers.
 
     Raises:
-        ValueError: a value is refused.
+        ValueError: a value is invalid.
     """
     rest = {}
     for name, value in without_prefix(security.get("properties", {})).items():

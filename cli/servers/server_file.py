@@ -1,4 +1,4 @@
-"""A server's ``--config`` file: YAML or Pulsar's ``key=value`` lines, read whole, with all its faults at once."""
+"""A server's ``--config`` file, YAML or Pulsar's ``key=value`` lines; all its errors are reported together."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _PROPERTIES = (".conf", ".properties")
 _FIRST_LINE = re.compile(r"^[ \t]*[\w.]+[ \t]*=", re.MULTILINE)
 _RECORDS = ("broker", "storage", "worker", "state", "tls", "security", "authorization", "client")
 _CHECKED_TOGETHER = ("internal_listener", "bind_addresses")
-"""Fields that are right or wrong only beside others."""
+"""Fields that can only be validated together with others."""
 _TLS_PORTS = "brokerServicePortTls or webServicePortTls"
 _CONFIGURATION_STORES = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 
 
 def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) -> Settings:
-    """Return the settings of a file by record: ``{"broker": {field: value}, …}``; without a file nothing.
+    """Return a file's settings by record: ``{"broker": {field: value}, …}``; empty without a file.
 
     Args:
         path: the file.
-        keys: those that have an effect.
-        pulsar: whose other keys are accepted, though they have no effect: ``broker``, ``worker``. Those whose value is
-            not Pulsar's default are logged.
+        keys: the keys that have an effect.
+        pulsar: files of Pulsar whose other keys are accepted without effect: ``broker``, ``worker``. Keys with other
+            values than Pulsar's default are logged.
 
     Raises:
         Failure: the file is unreadable.
-        Faults: unknown keys and refused values; all of them, in the order of the file.
+        Faults: all unknown keys and invalid values, in the order of the file.
     """
     found: Settings = {record: {} for record in _RECORDS}
     if path is None:
@@ -79,7 +79,7 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
 
 
 def _content(path: str) -> dict[str, Any]:
-    """Return the keys of a file with their values, nested ones of YAML as ``outer.inner`` beside the outer one."""
+    """Return a file's keys and values; nested YAML keys are also added as ``outer.inner``."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as exc:
@@ -91,7 +91,7 @@ def _content(path: str) -> dict[str, Any]:
             return dict(read_properties(text))
         except ValueError as exc:
             raise Failure(f"--config {path}: {exc}") from exc
-    import yaml  # here: a server without a file needs none
+    import yaml  # imported here: not needed without a file
 
     try:
         content = yaml.safe_load(text) or {}
@@ -103,7 +103,7 @@ def _content(path: str) -> dict[str, Any]:
 
 
 def _is_properties(path: str, text: str) -> bool:
-    """Return whether a file has ``key=value`` lines: by the end of its name, else by its first line."""
+    """Return whether a file has ``key=value`` lines, judging by its extension or else its first line."""
     ending = Path(path).suffix.lower()
     if ending in _YAML + _PROPERTIES:
         return ending in _PROPERTIES
@@ -112,7 +112,7 @@ def _is_properties(path: str, text: str) -> bool:
 
 
 def _check_alone(key: Key, setting: Any) -> None:
-    """Check a setting's range, so that it is reported with the file's other faults; raises InvalidConfig."""
+    """Check a setting's range, so that it is reported with the file's other errors; raises InvalidConfig."""
     if key.field in _CHECKED_TOGETHER:
         return
     if key.record == "broker":
@@ -143,7 +143,7 @@ def _check_alone(key: Key, setting: Any) -> None:
 
 
 def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
-    """Settle what several keys of a broker's file say together, former names among them; return what is wrong."""
+    """Combine keys of a broker's file that depend on each other, including former names; return the errors."""
     kind = content.get("allowAutoTopicCreationType")
     if kind == "non-partitioned":
         broker["auto_topic_partitions"] = 0
@@ -175,13 +175,13 @@ def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
 
 
 def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker: bool) -> list[str]:
-    """Settle what several keys about TLS and authentication say together; return what is wrong."""
+    """Combine keys for TLS and authentication that depend on each other; return the errors."""
     fault = _combine_tls(content, found, is_worker=is_worker)
     if fault is not None:
         return [fault]
     client, authorization = found["client"], found["authorization"]
     if str(content.get("brokerClientAuthenticationEnabled", "true")).lower() == "false":
-        client.pop("auth_plugin", None)  # functions_worker.yml of Pulsar names it all the same
+        client.pop("auth_plugin", None)  # Pulsar's functions_worker.yml contains it anyway
         client.pop("auth_params", None)
     if "proxy_roles" in found["security"]:
         authorization["proxy_roles"] = found["security"]["proxy_roles"]
@@ -199,16 +199,16 @@ def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker:
 
 
 def _combine_tls(content: Mapping[str, Any], found: Settings, *, is_worker: bool) -> str | None:
-    """Drop a worker's TLS port unless TLS is enabled; return what is wrong where TLS is asked for but not set up."""
+    """Drop a worker's TLS port unless TLS is enabled; return the error if TLS is requested but not configured."""
     broker, worker = found["broker"], found["worker"]
     is_enabled = str(content.get("tlsEnabled", "false")).lower() == "true"
     if not is_enabled:
-        worker.pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
+        worker.pop("worker_tls_port", None)  # Pulsar's functions_worker.yml contains the port anyway
     elif not (
         {"worker_tls_port", "broker_tls_port", "web_tls_port"} & {*worker, *broker}
         or any(one.has_tls for one in broker.get("bind_addresses", ()))
     ):
         return f"tlsEnabled: 'true' needs a port: set {'workerPortTls' if is_worker else _TLS_PORTS}"
     if is_worker and str(content.get("useTls", "false")).lower() == "true":
-        worker["uses_tls"] = True  # checked against the address, which a flag may replace
+        worker["uses_tls"] = True  # checked later against the address, which a flag may override
     return None

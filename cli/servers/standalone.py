@@ -1,4 +1,4 @@
-"""``magnetar standalone``: the broker in this process, which supervises state store and worker as its children."""
+"""``magnetar standalone``: the broker in this process, which supervises state store and worker as child processes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def standalone(
     async def serve(stop: asyncio.Event) -> None:
         process = BrokerProcess(config, storage_config, directory, forward_key)
         try:
-            for child in children:  # they import their modules while the data is recovered here
+            for child in children:  # children import their modules while this process recovers the data
                 await child.spawn()
             await process.start(worker.url if worker else None, state.url if state else None)
             urls.update(service_url=process.worker_broker_url, admin_url=process.web_url)
@@ -113,7 +113,7 @@ def standalone(
 
 
 def open_own_directory(config: BrokerConfig, *, wipe: bool, is_isolated: bool, token: str | None) -> DataDirectory:
-    """Lock the data directory, empty it if asked to, and write the token for its owner, if there is one."""
+    """Lock the data directory, optionally empty it, and write the local token, if any."""
     more = (WORKER_FOLDER, STATE_FOLDER, STATE_KEY_FILE, TOKEN_FILE, ADDRESSES_FILE)
     directory = open_directory(config, wipe=wipe, more_names=more, way_to=WORKER_FOLDER if is_isolated else "")
     if token is not None:
@@ -122,7 +122,7 @@ def open_own_directory(config: BrokerConfig, *, wipe: bool, is_isolated: bool, t
 
 
 def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirectory) -> str | None:
-    """Return the file with the key of the state store; one is made where who connects is asked who they are."""
+    """Return the file with the state store's key; with authentication, the key is created if missing."""
     given: str | None = in_file["worker"].get("state_key_file")
     if given is not None or not config.security.enabled:
         return given
@@ -136,7 +136,7 @@ def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirecto
 def worker_values(
     config: BrokerConfig, in_file: Settings, port: int, state_key: str | None, forward_key: str
 ) -> dict[str, Any]:
-    """Return the settings of the worker; those of security hold keys, and travel on its pipe."""
+    """Return the worker's settings; security settings contain keys, and are sent through its pipe."""
     shared: dict[str, Any] = {"host": config.host, "worker_port": port, "cluster": config.cluster}
     shared |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
     shared["security"]["forward_key"] = forward_key
@@ -147,11 +147,11 @@ def worker_values(
 def ports_of(
     config: BrokerConfig, flags: Mapping[str, Any], in_file: Settings, *, has_worker: bool, has_state: bool
 ) -> tuple[int, int]:
-    """Return the ports of worker and state store, having made sure that those needed can be listened on.
+    """Return the ports of worker and state store, after checking that the needed ones can be opened.
 
     Raises:
-        DataDirectoryInUse: another server holds the data directory, and so probably the ports.
-        Failure: a port cannot be listened on.
+        DataDirectoryInUse: another server has locked the data directory, and so probably uses the ports.
+        Failure: a port cannot be opened.
     """
     DataDirectory.check_free(config.data_dir)
     port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
@@ -166,7 +166,7 @@ def ports_of(
 def own_broker_configs(
     flags: dict[str, Any], in_file: Settings, *, has_worker: bool
 ) -> tuple[BrokerConfig, StorageConfig]:
-    """Return the broker's settings, with a socket for its own worker, which may not reach the advertised addresses."""
+    """Return the broker's settings, with a socket for its own worker, in case it cannot reach advertised addresses."""
     config, storage_config = broker_configs(flags, in_file)
     if has_worker and (config.advertised_address or config.advertised_listeners):
         own = BindAddress(OWN_LISTENER, "pulsar", LOOPBACK, 0)
@@ -175,23 +175,23 @@ def own_broker_configs(
 
 
 def checked_exposure(config: BrokerConfig, in_file: Settings, *, is_insecure: bool) -> tuple[str, bool]:
-    """Return the most open address, and whether clients are authenticated; refuse one that others reach if not."""
+    """Return the most exposed address, and whether clients are authenticated; reject unauthenticated exposure."""
     guarded = is_guarded(in_file["security"], in_file["authorization"])
     return check_hosts(config, is_open=is_insecure or guarded), guarded
 
 
 def state_host(config: BrokerConfig) -> str:
-    """Return where the state store listens: where who connects is asked who they are, it is the worker's alone."""
+    """Return the state store's listen address; with authentication, only the worker can reach it."""
     return "127.0.0.1" if config.security.enabled else config.host
 
 
 def first_given(*ports: int | None) -> int:
-    """Return the first port that is given."""
+    """Return the first port that is not None."""
     return next(port for port in ports if port is not None)
 
 
 def fork_all(children: Sequence[Child]) -> None:
-    """Fork the children, before this process has a second thread; the last one first, for it has most to import."""
+    """Fork the children before this process has a second thread; last one first, as it has the most to import."""
     if children:
         import_shared()
     for child in reversed(children):
@@ -200,11 +200,11 @@ def fork_all(children: Sequence[Child]) -> None:
 
 @importing()
 def import_shared() -> None:
-    """Import what several of the processes need, before they are forked: they share its memory."""
+    """Import common modules before forking, so that the processes share their memory."""
     import uvloop  # noqa: F401
 
     from ...runtime.process import zygote  # noqa: F401
-    from ...security.authorization import broker_rules  # noqa: F401  of broker and worker
+    from ...security.authorization import broker_rules  # noqa: F401  used by broker and worker
     from ...state import server  # noqa: F401
     from ...web import authenticated, router, serve  # noqa: F401
     from ...web.httpx_import import import_httpx
@@ -213,7 +213,7 @@ def import_shared() -> None:
 
 
 def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> ChildSpec:
-    """Return how the worker is started; a restarted one keeps the port of its first start."""
+    """Return the worker's specification; a restarted worker keeps the port of its first start."""
 
     def arguments(last: Addresses) -> Sequence[str]:
         port = str(last["workerUrl"]).rpartition(":")[2] if last else str(values["worker_port"])
@@ -222,14 +222,14 @@ def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> 
             "--data-dir", data_dir, "--host", values["host"], "--worker-port", port, *own,
         )  # fmt: skip
 
-    users = values.get("process_users")  # told before the worker forks anything
+    users = values.get("process_users")  # passed on the command line, as the worker needs it before forking
     own = ("--process-users", ",".join(f"{tenant}={user}" for tenant, user in users.items())) if users else ()
     rest = {name: value for name, value in values.items() if name not in ("host", "worker_port", "process_users")}
     return ChildSpec("worker", arguments, lambda: {**rest, **urls})
 
 
 def state_spec(host: str, port: int, data_dir: str, key_file: str | None) -> ChildSpec:
-    """Return how the state store is started; a restarted one keeps the port of its first start."""
+    """Return the state store's specification; a restarted store keeps the port of its first start."""
 
     def arguments(last: Addresses) -> Sequence[str]:
         kept = str(last["stateStorageServiceUrl"]).rpartition(":")[2] if last else str(port)

@@ -1,4 +1,4 @@
-"""``magnetar state-store``: the table service alone, or as the second child of standalone."""
+"""``magnetar state-store``: the table service, alone or as the second child of standalone."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     key = TableKey.read(key_file) if key_file else None
     tls = tls_of(in_file)
     is_guarded = key is not None or (tls is not None and tls.requires_client_certificate)
-    if not is_supervised:  # else standalone has looked
+    if not is_supervised:  # else standalone has checked it
         check_exposure(host, insecure or is_guarded)
     DataDirectory.check_free(Path(data_dir))
     check_port(host, port, "--state-port")
-    # Before any thread is made: each would take the signals else. There is no event loop that could.
+    # Before starting any thread, which could otherwise receive the signals. There is no event loop to handle them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     directory = DataDirectory.open(Path(data_dir))
     from ...state.server import TableServer
@@ -71,14 +71,14 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
             tell_exposure(host, is_guarded=is_guarded)
         announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file, is_supervised=is_supervised)
         signal.sigwait(STOP_SIGNALS)
-        signal.alarm(int(STOP_S))  # should stopping hang, this ends the process
+        signal.alarm(int(STOP_S))  # ends the process if stopping hangs
     finally:
         server.stop()
         directory.close()
 
 
 def tls_of(in_file: Settings) -> ServerTls | None:
-    """Return how TLS is spoken, which it is where the file names a certificate or anything about it; else None."""
+    """Return the TLS settings if the file contains a certificate or any other TLS key; else None."""
     if not in_file["tls"]:
         return None
     from ...security.server_tls_settings import ServerTls

@@ -1,10 +1,10 @@
 """Supervision of child processes, which announce readiness on their standard output.
 
-Design: a child runs in a session of its own, so that Ctrl-C reaches only the parent, which stops the children in order.
-The kernel kills a child whose parent dies (`lifetime.die_with_parent`). A child that ended by itself is started again
-after a pause that doubles from 0.25 s to 10 s and is forgotten once the child has lived for 30 s. It keeps the port of
-its first start, because others know it. The first time a child can be forked, which shares the parent's memory; later
-the parent has threads, and it is started by exec.
+Design: each child runs in its own session, so that Ctrl-C reaches only the parent, which stops the children in order.
+The kernel kills a child when its parent dies (`lifetime.die_with_parent`). A child that exits by itself is restarted
+after a backoff that doubles from 0.25 s to 10 s, and is reset once the child has run for 30 s. It keeps the port of its
+first start, because others know it. The first start may fork, which shares the parent's memory; later the parent has
+threads, and the child is started with exec.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_PAUSE_S = 10.0
 SETTLED_S = 30.0
 READY_TIMEOUT_S = 30.0
 TERM_S = 6.0
-"""A child told to stop has so long; the rest of the 10 s belongs to the broker."""
+"""How long a child may take to stop, in seconds; the rest of the 10 s is for the broker."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class ChildSpec:
     """Specification of a child process.
 
     Attributes:
-        name: in logs.
-        arguments: its command line after ``python -m magnetar.cli``, from the addresses of its last start.
-        told: what it is told as one JSON line on its standard input once the supervisor knows it.
+        name: name in logs.
+        arguments: returns its command line after ``python -m magnetar.cli``, given the addresses of its last start.
+        told: returns the JSON line to write to its standard input once available.
     """
 
     name: str
@@ -69,20 +69,20 @@ class Child:
         return f"Child({self.spec.name!r}, pid={self._process.pid if self._process else None})"
 
     def url(self) -> str | None:
-        """Return where the child serves, None before it was ready for the first time."""
+        """Return the child's URL, or None before it was ready for the first time."""
         return next((str(address) for name, address in self.addresses.items() if name != "pid"), None)
 
     def fork(self) -> None:
-        """Fork the process for its first start, where that is possible; to be called before any thread is made.
+        """Fork the process for its first start, if possible; must be called before any thread is started.
 
-        In the child this ends with SystemExit.
+        In the child, this ends with SystemExit.
         """
         if can_fork():
             arguments, parent = self.spec.arguments(self.addresses), os.getpid()
             self._forked = fork(lambda channel: run_forked(arguments, parent, channel))
 
     async def spawn(self) -> None:
-        """Start the process without waiting: it imports its modules while the parent goes on."""
+        """Start the process without waiting, so that it imports its modules in parallel."""
         forked, self._forked = self._forked, None
         if forked is not None:
             self._process, self._streams = forked, await forked.attach()
@@ -102,10 +102,10 @@ class Child:
         self._process, self._streams = process, (process.stdout, process.stdin)
 
     async def ready(self) -> None:
-        """Send the process its configuration and wait until it serves; supervise it from then on.
+        """Send the process its configuration and wait until it is ready; supervise it from then on.
 
         Raises:
-            Failure: it ended, or took too long.
+            Failure: the process ended, or took too long.
         """
         await self._become_ready()
         self._watcher = self._tasks.keep(self._watch, "watch")
@@ -114,7 +114,7 @@ class Child:
         """Stop the process: SIGTERM, then SIGKILL after a deadline."""
         self._is_stopping = True
         if self._watcher is not None and self._process is not None and self._process.returncode is not None:
-            self._watcher.cancel()  # it sleeps before a restart that shall not come
+            self._watcher.cancel()  # it may be waiting to restart the child
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -176,7 +176,7 @@ class Child:
                 logger.info("the %s runs again (pid %d)", self.spec.name, self._process.pid)
 
     async def _drain(self) -> None:
-        """Log the child's further output, so that its pipe never fills."""
+        """Log the child's further output, so that its pipe does not fill up."""
         assert self._streams is not None
         reader, writer = self._streams
         while line := await next_line(reader):
@@ -185,7 +185,7 @@ class Child:
 
 
 async def next_line(reader: asyncio.StreamReader) -> bytes:
-    """Return what a child prints next, nothing at its end, a reset or broken pipe included."""
+    """Return the child's next line of output; empty at its end, including a reset or broken pipe."""
     try:
         return await reader.readline()
     except ConnectionError:
@@ -193,7 +193,7 @@ async def next_line(reader: asyncio.StreamReader) -> bytes:
 
 
 def run_forked(arguments: Sequence[str], parent: int, channel: socket.socket) -> int:
-    """Run a command line in a process that was just forked; what it reads and prints goes through a socket."""
+    """Run a command line in a newly forked process, with its input and output connected to a socket."""
     os.setsid()
     os.environ[PARENT_VARIABLE] = str(parent)
     for number in (0, 1):

@@ -1,4 +1,4 @@
-"""Keys of Pulsar in a server's file that have no effect: counted, logged where changed, refused where that matters."""
+"""Keys of Pulsar in a server's file that have no effect: counted, logged if changed, rejected if that matters."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
 
 _log = logging.getLogger(__name__)
 _SECRET = re.compile(r"^(tokenSecretKey|basicAuthConf|properties)$|(Password|AuthenticationParameters|Params)$")
-"""Names of keys whose values neither errors nor log lines repeat."""
+"""Names of keys whose values are not shown in errors and logs."""
 
 
 class UnknownKey(Exception):
-    """Neither a file of Pulsar nor ours has this key."""
+    """The key is unknown, here and in Pulsar."""
 
 
 def shown(name: str, value: Any) -> str:
-    """Return a value as errors show it, unless it may be a secret."""
+    """Format a value for errors, unless it may be a secret."""
     return "the value" if _SECRET.search(name) else repr(value)
 
 
 class WithoutEffect:
-    """The keys of one file that have no effect."""
+    """The keys of a file that have no effect."""
 
     def __init__(self, known: Sequence[str], pulsar: Sequence[str]) -> None:
-        """Begin with none.
+        """Start without keys.
 
         Args:
-            known: names of the keys with an effect, to suggest one for a misspelt key.
-            pulsar: the tables of Pulsar's keys that apply: ``broker``, ``worker``.
+            known: names of the keys with an effect, to suggest one for a mistyped key.
+            pulsar: the applicable tables of Pulsar's keys: ``broker``, ``worker``.
         """
         self._known = known
         self._pulsar = pulsar
@@ -41,11 +41,11 @@ class WithoutEffect:
         self._defaults = 0
 
     def take(self, name: str, value: Any) -> None:
-        """Note a key without an effect.
+        """Add a key without effect.
 
         Raises:
-            UnknownKey: Pulsar has no such key.
-            ValueError: the value asks for something that would be missing; says why, and the remedy.
+            UnknownKey: Pulsar does not have the key.
+            ValueError: the value requests something that would be missing; the message says what to do.
         """
         for file in self._pulsar:
             if self._take_from(file, name, value):
@@ -54,7 +54,7 @@ class WithoutEffect:
         raise UnknownKey(f"unknown key {name}{nearest(name, known)}; docs/cli.md lists the known keys")
 
     def _take_from(self, file: str, name: str, value: Any) -> bool:
-        """Note a key of one of Pulsar's files; return False if that file has no such key."""
+        """Add a key of one of Pulsar's files; return False if the file does not have the key."""
         table = pulsar_keys(file)
         if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in table):
             for part, one in value.items():
@@ -78,7 +78,7 @@ class WithoutEffect:
         self._lines.append(f"{setting} has no effect: {reason_of(name, file)}")
 
     def log(self, path: str) -> None:
-        """Log a line for each key that was changed, and one with the number of the others."""
+        """Log a line for each changed key, and one with the number of the others."""
         for line in self._lines:
             _log.warning("--config %s: %s", path, line)
         if self._defaults:

@@ -1,4 +1,4 @@
-"""``magnetar worker``: a functions worker alone, against a broker that runs already."""
+"""``magnetar worker``: a functions worker alone, with a running broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_WORKER_PORT = 6750
 
 
 def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> WorkerConfig:
-    """Return the settings of a worker from those of its file, and those of flags and of its supervisor, which win."""
+    """Return a worker's settings from its file, overridden by flags and by its supervisor."""
     from ...security.authentication.settings import ServerSecurity
     from ...security.authorization.settings import AuthorizationSettings
     from ...security.credentials.client_security import TLS_URLS, ClientSecurity
@@ -36,17 +36,17 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
     from ...state.limits import TLS_SCHEME
     from ...worker.config import WorkerConfig
 
-    # As in Pulsar, a worker's metrics are for those who are known, and a broker's are for everybody.
+    # As in Pulsar, a worker's metrics require authentication, and a broker's do not.
     security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
     authorization = AuthorizationSettings(**{**in_file["authorization"], **tuples(values.pop("authorization", {}))})
     client = {**in_file["client"], **values.pop("client_security", {})}
     urls = [str(values.get(name, "")) for name in ("service_url", "admin_url", "state_url")]
     if "worker_tls_port" in values:
-        # As in Pulsar: with a port for TLS, there is one without only if the settings name it, too.
+        # As in Pulsar: with a TLS port, there is a plain one only if it is set explicitly.
         values.setdefault("worker_port", None)
     elif not any(url.startswith((*TLS_URLS, TLS_SCHEME)) for url in urls):
         for name in ("tls_hostname_verification", "tls_allow_insecure_connection"):
-            client.pop(name, None)  # functions_worker.yml of Pulsar names them without TLS, too
+            client.pop(name, None)  # Pulsar's functions_worker.yml contains them without TLS, too
     client_security = ClientSecurity(**client)
     if values.pop("uses_tls", False) and not urls[0].startswith(TLS_URLS):
         raise Failure(f"useTls is true, but the broker's address is {urls[0]!r}: use pulsar+ssl://host:port")
@@ -61,10 +61,10 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
 
 
 def settled_hosts(in_file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a worker listens and what it tells others.
+    """Return a worker's listen address and advertised address.
 
-    ``workerHostname`` is both, unless a flag or ``bindAddress`` says where to listen. A loopback name, such as the one
-    in Pulsar's file, is not advertised by a worker that listens elsewhere.
+    ``workerHostname`` is both, unless a flag or ``bindAddress`` sets the listen address. A loopback name, such as the
+    one in Pulsar's file, is not advertised by a worker that listens on another address.
     """
     named = in_file.get("advertised_host", "")
     host = flags.get("host") or in_file.get("host") or named or LOOPBACK
@@ -75,7 +75,7 @@ def settled_hosts(in_file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[
 
 
 def check_ports(host: str, values: Mapping[str, Any]) -> None:
-    """Make sure that the ports of a worker's settings can be listened on."""
+    """Check that the ports in a worker's settings can be opened."""
     if "worker_tls_port" in values:
         check_port(host, values["worker_tls_port"], "workerPortTls")
     if "worker_tls_port" not in values or "worker_port" in values:
@@ -83,14 +83,14 @@ def check_ports(host: str, values: Mapping[str, Any]) -> None:
 
 
 def main_port(config: WorkerConfig) -> tuple[int, str]:
-    """Return the port of a worker, and what sets it."""
+    """Return a worker's main port, and the setting that sets it."""
     if config.worker_port is not None:
         return config.worker_port, "--worker-port"
     return config.worker_tls_port or 0, "workerPortTls"
 
 
 def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that came as JSON, where tuples are lists."""
+    """Return settings received as JSON, with lists converted to tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
@@ -151,8 +151,8 @@ def worker(
         from ...web.httpx_import import import_httpx
 
     users = isolated_users(values.get("process_users"))
-    # Before this process has a thread, a loop or a locked directory; one of isolated instances is started by exec, as a
-    # fork would have everything in this memory.
+    # Before this process has threads, a loop or a locked directory. With isolated instances it is started with exec, as
+    # a forked process would contain this process's memory.
     zygote = fork_zygote() if can_fork() and not users else None
     directory = DataDirectory.open(Path(data_dir), is_passage=bool(users))
     check_reach(users, directory.path)
@@ -161,7 +161,7 @@ def worker(
         from ...worker.assembly import make_runtime_manager
         from ...worker.service import WorkerService
 
-    if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then
+    if addresses_from_stdin:  # sent by the supervisor once known; imports are done by then
         line = sys.stdin.readline()
         if not line:
             raise Failure("the supervisor ended before it told the broker's address")

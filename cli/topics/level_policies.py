@@ -1,4 +1,4 @@
-"""The policies of namespaces and those of topics: what both have, and what has its own flags, or is one's alone.
+"""The policies of namespaces and of topics: common ones, those with different flags, and those of one level only.
 
 Source: Pulsar's `CmdNamespaces`, `CmdTopics` and `CmdTopicPolicies`.
 """
@@ -100,7 +100,7 @@ NAMESPACE_POLICIES: tuple[Policy, ...] = (
         remove=None,
     ),
 )
-"""Beside those that `cli.cluster.namespaces` has."""
+"""In addition to those in `cli.cluster.namespaces`."""
 
 TOPIC_POLICIES: tuple[Policy, ...] = (
     *common_policies(),
@@ -167,6 +167,6 @@ _SUBSCRIPTIONS = ("maxSubscriptionsPerTopic", "maximum of subscriptions")
 ONLY_TOPIC_POLICIES = (
     number_of("max-subscriptions-per-topic", *_SUBSCRIPTIONS, "-s", "--max-subscriptions-per-topic"),
 )
-"""What ``topicPolicies`` has beside these."""
+"""Additional policies of ``topicPolicies``."""
 ONLY_TOPICS = (number_of("max-subscriptions", *_SUBSCRIPTIONS, "-m", "--max-subscriptions-per-topic"),)
-"""What ``topics`` has beside these."""
+"""Additional policies of ``topics``."""

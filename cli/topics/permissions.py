@@ -1,4 +1,4 @@
-"""The commands about permissions of a topic or a namespace, which have the same names and flags."""
+"""The permission commands of topics and namespaces, which have the same names and flags."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def permission_commands(argument: str, path_of: Callable[[str], str]) -> Iterato
     """Yield ``permissions``, ``grant-permission`` and ``revoke-permission``.
 
     Args:
-        argument: name of what has them, ``topic`` or ``namespace``.
-        path_of: returns its REST path.
+        argument: name of the argument, ``topic`` or ``namespace``.
+        path_of: returns the REST path for its value.
     """
     yield from Subject(path_of, [click.argument(argument)], dict).commands(
         None, Call("permissions", "GET", "/permissions", f"Show who may do what with a {argument}.", show=Record)

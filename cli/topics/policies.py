@@ -1,4 +1,4 @@
-"""Commands about the policies of single topics; they hold for all partitions of a topic.
+"""Commands for topic policies, which apply to all partitions of a topic.
 
 Pulsar has them twice: as ``topics set-…`` and as ``topicPolicies set-…``.
 """
@@ -20,10 +20,10 @@ APPLIED = click.Option(
 
 
 def on_or_off(enable: bool, disable: bool) -> bool:
-    """Return which one of the two flags was given.
+    """Return which of the two flags was given.
 
     Raises:
-        Failure: both, or none.
+        Failure: both flags were given, or neither.
     """
     if enable == disable:
         raise Failure("give either --enable or --disable")
@@ -42,15 +42,15 @@ def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> s
 
 
 def bytes_or_no_limit(value: str | int) -> int:
-    """Return the bytes of a size; -1 is no limit. It is the type of an option, whose default may be a number."""
+    """Parse a size in bytes; -1 means unlimited. Used as an option type, so defaults may be numbers."""
     return value if isinstance(value, int) else parse_bytes(value, smallest=-1)
 
 
 def parse_bytes(text: str, bare_unit: int = 1, smallest: int = 0) -> int:
-    """Return the bytes of a size, see `parse_size`.
+    """Parse a size with `parse_size`, and return bytes.
 
     Raises:
-        click.BadParameter: it is not a size, or smaller than the smallest.
+        click.BadParameter: the text is not a size, or the size is too small.
     """
     try:
         size = parse_size(text, bare_unit)
@@ -62,10 +62,10 @@ def parse_bytes(text: str, bare_unit: int = 1, smallest: int = 0) -> int:
 
 
 def whole_megabytes(text: str, bare_unit: int = 1) -> int:
-    """Return the megabytes of a size; -1 is no limit.
+    """Parse a size in megabytes; -1 means unlimited.
 
     Raises:
-        click.BadParameter: it is not a size, or not a whole number of megabytes.
+        click.BadParameter: the text is not a size, or not a whole number of megabytes.
     """
     size = parse_bytes(text, bare_unit, smallest=-1)
     if size > 0 and size % MIB:
@@ -89,7 +89,7 @@ def set_compaction_threshold(rest: Admin, topic: str, threshold: str) -> str:
 
 
 def when(threshold_bytes: int) -> str:
-    """Return a threshold in words."""
+    """Describe a threshold in words."""
     return f"once more than {threshold_bytes} bytes wait" if threshold_bytes else "on request only"
 
 
@@ -97,7 +97,7 @@ STRATEGIES = (
     "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
     "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
 )  # fmt: skip
-"""What a new schema may have to be able to do."""
+"""Schema compatibility strategies."""
 
 
 @rest_command(None, "set-schema-compatibility-strategy")

@@ -1,6 +1,6 @@
-"""The commands ``get-…``, ``set-…`` and ``remove-…`` of policies, made of tables (`level_policies`).
+"""The ``get-…``, ``set-…`` and ``remove-…`` commands of policies, generated from tables (`level_policies`).
 
-What a flag means is checked here only as far as it has to be turned into a number; all else the broker says.
+Flags are validated here only if they must be converted to numbers; the broker validates everything else.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Policy(NamedTuple):
     """A policy with its commands.
 
     Attributes:
-        word: how its commands are called, after ``get-``, ``set-`` and ``remove-``.
+        word: name of its commands after ``get-``, ``set-`` and ``remove-``.
         path: last part of its REST path.
-        what: it is, in help texts.
-        flags: of ``set-…``.
-        body: makes of them what is sent.
-        method: that sets it.
-        query: name of the query parameter that has the value instead of the body.
-        remove: path that removes it, where that is another; None if it cannot be removed.
+        what: its description in help texts.
+        flags: flags of ``set-…``.
+        body: converts them to the request body.
+        method: HTTP method that sets it.
+        query: name of the query parameter that contains the value instead of the body.
+        remove: path that removes it, if different; None if it cannot be removed.
         remove_flags: query parameters of ``remove-…``.
-        shown: path that shows it, where that is another.
-        get: how ``get-…`` is called, where that is otherwise.
+        shown: path that shows it, if different.
+        get: name of the ``get-…`` command, if different.
     """
 
     word: str
@@ -48,13 +48,13 @@ class Policy(NamedTuple):
 
 
 def option(*names: str, help: str, **attributes: Any) -> click.Option:  # noqa: A002  the name is click's
-    """Return a flag that has to be given, unless it has a default."""
+    """Return a flag that is required unless it has a default."""
     attributes.setdefault("required", "default" not in attributes and not attributes.get("is_flag"))
     return click.Option(names, help=help, show_default="default" in attributes, **attributes)
 
 
 def number_of(word: str, path: str, what: str, *names: str) -> Policy:
-    """Return a policy that is a number; 0 is no limit."""
+    """Return a numeric policy; 0 means unlimited."""
     flag = option(*names, "value", type=int, help="How many; 0 for no limit.")
     return Policy(word, path, what, [flag], lambda value: value)
 
@@ -65,10 +65,10 @@ def policy_commands(
     """Yield the commands of policies.
 
     Args:
-        policies: a table.
-        argument: name of what has them, ``topic`` or ``namespace``.
-        path_of: returns its REST path.
-        flags: query parameters that all commands have; those that show a topic's policy also have ``--applied``.
+        policies: table of policies.
+        argument: name of the argument, ``topic`` or ``namespace``.
+        path_of: returns the REST path for its value.
+        flags: query parameters of all commands; commands that show a topic's policy also have ``--applied``.
     """
     subject = Subject(path_of, [click.argument(argument)], dict)
     named = "{" + argument + "}"

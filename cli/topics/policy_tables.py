@@ -1,4 +1,4 @@
-"""The policies of which namespaces and topics have the same commands, with their flags, which are Pulsar's.
+"""Policies whose commands are the same for namespaces and topics, with Pulsar's flags.
 
 Source: Pulsar's `CmdNamespaces`, `CmdTopics` and `CmdTopicPolicies`.
 """
@@ -57,7 +57,7 @@ _TYPE = click.Option(
 
 
 def common_policies() -> Iterator[Policy]:
-    """Yield the policies of which namespaces and topics have the same commands."""
+    """Yield the policies whose commands are the same for namespaces and topics."""
     yield Policy(
         "persistence",
         "persistence",

@@ -1,4 +1,4 @@
-"""What ``set-…`` commands send: flags of policies turned into the JSON of Pulsar's classes."""
+"""Request bodies of ``set-…`` commands: policy flags converted to the JSON of Pulsar's classes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .subscriptions import parse_duration
 
 
 def number(value: int) -> int:
-    """Return what is sent for a number."""
+    """Return the JSON of a number."""
     return value
 
 
 def word(value: str) -> str:
-    """Return what is sent for a word."""
+    """Return the JSON of a word."""
     return value
 
 
 def seconds(text: str) -> int:
-    """Return the seconds of a duration; -1 is none."""
+    """Parse a duration in seconds; -1 means none."""
     return -1 if text == "-1" else parse_duration(text)
 
 
@@ -38,7 +38,7 @@ def retention(time: str, size: str) -> dict[str, int]:
     """Return a retention policy.
 
     Raises:
-        click.BadParameter: the size is not in whole megabytes; rounded down, nothing might be retained.
+        click.BadParameter: the size is not in whole megabytes. Rounded down, it could become 0, which retains nothing.
     """
     return {
         "retentionTimeInMinutes": -1 if time == "-1" else -(-parse_duration(time) // 60),

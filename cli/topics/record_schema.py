@@ -1,7 +1,7 @@
-"""The Avro definition of a Python class: of a dataclass, or of what says its own, such as `Record` of pulsar-client.
+"""Avro definitions of Python classes: dataclasses, and classes that provide one, such as `Record` of pulsar-client.
 
-Annotations of a dataclass become types: int is long, float is double, a dataclass a record, an Enum its names; None
-beside another type makes it optional, with null as its default.
+Annotations of a dataclass are converted to types: int to long, float to double, a dataclass to a record, an Enum to an
+enum of its names; a union with None is optional, with null as its default.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _PRIMITIVE = {bool: "boolean", int: "long", float: "double", str: "string", byte
 
 
 def load_class(file: Path, name: str) -> type:
-    """Return a class of a Python file, which is run for it.
+    """Run a Python file and return one of its classes.
 
     Raises:
-        Failure: the file cannot be run, or has no such class.
+        Failure: the file cannot be run, or does not define the class.
     """
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise Failure(f"{file} is no Python file; give one that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module  # annotations of dataclasses are looked up there
+    sys.modules[file.stem] = module  # needed to resolve annotations of dataclasses
     sys.path.insert(0, str(file.resolve().parent))
     try:
         spec.loader.exec_module(module)
@@ -49,10 +49,10 @@ def definition_of(record: type, *, always_allow_null: bool = True) -> dict[str, 
 
     Args:
         record: a dataclass, or a class whose `schema()` returns its definition.
-        always_allow_null: whether every field of a dataclass may be null, as Pulsar has it.
+        always_allow_null: whether every field of a dataclass may be null, as in Pulsar.
 
     Raises:
-        Failure: the class says nothing of its fields, or an annotation has no type in Avro.
+        Failure: the class does not describe its fields, or an annotation has no Avro type.
     """
     own = getattr(record, "schema", None)
     if callable(own):

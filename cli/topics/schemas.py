@@ -42,7 +42,7 @@ def get(rest: Admin, topic: str, version: int | None, all_version: bool) -> Reco
 
 
 def _shown(topic: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer of REST as pulsar-admin shows it: definitions in JSON are shown as JSON."""
+    """Return a REST response like pulsar-admin: JSON definitions are shown as JSON."""
     try:
         schema = json.loads(answer["data"])
     except ValueError:
@@ -114,7 +114,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise Failure(f"{file} is no JSON: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("type"), str):
         raise Failure(f'{file} is no schema; it should be like {{"type": "AVRO", "schema": "…", "properties": {{}}}}')
-    if not isinstance(body.get("schema", ""), str):  # Pulsar takes text only; an object can mean one thing only
+    if not isinstance(body.get("schema", ""), str):  # Pulsar accepts only text; an object is unambiguous
         body["schema"] = json.dumps(body["schema"])
     return {"schema": "", "properties": {}} | body
 

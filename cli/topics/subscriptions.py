@@ -1,4 +1,4 @@
-"""The commands about one subscription of a topic; ``topics`` has them, and ``subscriptions`` under shorter names."""
+"""The commands for a subscription of a topic, in ``topics``, and under shorter names in ``subscriptions``."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def subscription_path(topic: str, subscription: str) -> str:
 
 
 def parse_message_id(text: str) -> dict[str, Any] | None:
-    """Return the JSON of ``latest``, ``earliest`` or ``ledger:entry``; None stands for latest.
+    """Return the JSON of ``latest``, ``earliest`` or ``ledger:entry``; None means latest.
 
     Raises:
-        Failure: the text is none of these.
+        Failure: the text has another form.
     """
     if text.lower() == "latest":
         return None
@@ -52,10 +52,10 @@ def parse_message_id(text: str) -> dict[str, Any] | None:
 
 
 def parse_place(back: str | None, message_id: str | None) -> int | dict[str, Any]:
-    """Return where a cursor goes, given one of two flags: the time in milliseconds, or the JSON of the message id.
+    """Return the new position of a cursor from one of two flags: a time in milliseconds, or the JSON of a message id.
 
     Raises:
-        Failure: both flags are given, or none, or one has a wrong text.
+        Failure: both flags are given, or neither, or one is invalid.
     """
     if (back is None) == (message_id is None):
         raise Failure("where to? Give either --time, such as 10m, or --message-id, such as earliest")
@@ -65,10 +65,10 @@ def parse_place(back: str | None, message_id: str | None) -> int | dict[str, Any
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds of a text such as ``90``, ``10m`` or ``2h``.
+    """Parse a duration such as ``90``, ``10m`` or ``2h``, and return seconds.
 
     Raises:
-        Failure: no such text.
+        Failure: the text is not a duration.
     """
     number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "s")
     if unit not in UNITS_S or not number.isdigit():
@@ -163,7 +163,7 @@ def print_messages(messages: Sequence[dict[str, Any]]) -> None:
 
 
 def split_entry(body: bytes, headers: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the messages of one peeked entry; a batch arrives whole and is split here.
+    """Return the messages of a peeked entry; batches are returned whole by the broker and split here.
 
     Raises:
         Failure: the batch cannot be read.

@@ -23,7 +23,7 @@ _TABLE = tuple(
     policy._replace(get="get-backlog-quota") if policy.word == _QUOTA else policy
     for policy in (*TOPIC_POLICIES, *ONLY_TOPIC_POLICIES)
 )
-"""As ``topics`` has them; one has another name here."""
+"""The same as in ``topics``, except that one has another name here."""
 
 for _command in (*COMMANDS, *policy_commands(_TABLE, "topic", topic_path, [GLOBAL])):
     topic_policies.add_command(_command)

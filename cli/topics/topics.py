@@ -22,7 +22,7 @@ DOMAINS = ("persistent", "non-persistent")
 
 
 NOT_HERE = (*PULSAR_COMMANDS["topics"], "clear-all-delayed-messages")
-"""Commands of Pulsar, or of later versions; those that are missing here are refused by name."""
+"""Commands of Pulsar, or of later versions; those missing here are rejected by name."""
 
 
 @click.group(cls=Group, not_here=NOT_HERE)

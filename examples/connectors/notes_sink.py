@@ -1,4 +1,4 @@
-"""A sink: objects with an id and a text become rows of a table in SQLite; the last one of an id is what stays.
+"""A sink: writes objects with an id and a text as rows to an SQLite table; the last one with an id wins.
 
 magnetar sinks create --archive examples/connectors/notes_sink.py --classname notes_sink.NotesSink \
     --name keep-notes --inputs notes --sink-config '{"database": "/tmp/notes.db"}'

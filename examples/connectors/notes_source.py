@@ -1,4 +1,4 @@
-"""A source: the rows of a table in SQLite, and those that are added.
+"""A source: reads the rows of an SQLite table, and new ones as they are added.
 
 magnetar sources create --archive examples/connectors/notes_source.py --classname notes_source.NotesSource \
     --name read-notes --destination-topic-name notes --source-config '{"database": "/tmp/notes.db"}'

@@ -1,4 +1,4 @@
-"""A function deployed from the script that defines it, as from a cell of a notebook. Beside `magnetar standalone`:
+"""A function deployed from the script that defines it, as from a notebook cell. With `magnetar standalone` running:
 
 python3 examples/from_python/deploy.py pulsar://127.0.0.1:6650 http://127.0.0.1:8080
 """
@@ -24,11 +24,11 @@ def main(service_url, admin_url):
         client.functions.deploy(fare, inputs="rides", output="fares", user_config={"minute": 0.25})
         print(client.functions.trigger(fare, json.dumps({"id": 7, "km": 10, "minutes": 20})).decode())
 
-        # Deployed again, only what is named changes: here the code, which is what the script says now.
+        # Deploying again changes only what is given: here the code, which is replaced by the current script's.
         client.functions.deploy(fare, user_config={"minute": 0.5})
         print(client.functions.get(fare)["userConfig"])
 
-        # What belongs to this process cannot be pickled, and the refusal names it.
+        # Objects that belong to this process cannot be pickled; the error names them.
         try:
             client.functions.deploy(lambda text: client.functions.list(), name="stuck", inputs="rides")
         except UnpicklableFunction as error:

@@ -1,4 +1,4 @@
-"""A module of one's own, which no worker has: it is sent with the function that uses it."""
+"""A user module that workers do not have: it is sent with the function that uses it."""
 
 from dataclasses import dataclass
 

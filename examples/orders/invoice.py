@@ -1,4 +1,4 @@
-"""A package of two modules: this one is called, the other one is imported as usual.
+"""A package of two modules: this one is called, the other one imported as usual.
 
 (cd examples/orders && python3 -m zipfile -c /tmp/orders.zip invoice.py prices.py)
 magnetar functions create --py /tmp/orders.zip --classname invoice.total --inputs orders --output invoices

@@ -1,4 +1,4 @@
-"""What things cost."""
+"""Prices of the articles."""
 
 PRICES = {"apple": 0.4, "pear": 0.45}
 

@@ -4,8 +4,8 @@
     echo 'sparkMaster: spark://127.0.0.1:7077' > functions_worker.yml
     magnetar standalone --config functions_worker.yml
 
-Needs the extra, pip install 'magnetar[spark]', and runs on whatever Java there is. Machines of their own run the same
-commands, with `--host` and the master's address of theirs.
+Needs the extra, pip install 'magnetar[spark]', and any installed Java. On separate machines, run the same commands with
+`--host` and the master's address.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyspark
 from magnetar.spark import find_java, standalone_environment
 
 WORKERS = 2
-MEMORY = "1536m"  # of each worker; an executor takes 1 GiB of it, unless spark.executor.memory says otherwise
+MEMORY = "1536m"  # per worker; an executor takes 1 GiB of it unless spark.executor.memory is set
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0
 
@@ -30,14 +30,14 @@ Started = dict[str, subprocess.Popen[bytes]]
 
 
 def start(directory: Path, port: int) -> Started:
-    """Start all, each with a log of its own in ``directory``."""
+    """Start master and workers, each with its own log in ``directory``."""
     home = Path(pyspark.__file__).parent
     environment = {
         **os.environ,
         **standalone_environment(find_java(os.environ), home, directory),
         "PYSPARK_PYTHON": sys.executable,  # tasks find magnetar there
         "SPARK_LOCAL_IP": HOST,
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0",  # refuse a port that is taken, take no other
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0",  # fail if a port is in use instead of trying others
     }
     cores = max(1, (os.cpu_count() or 1) // WORKERS)
     worker = ["org.apache.spark.deploy.worker.Worker", "--cores", str(cores), "--memory", MEMORY]
@@ -57,7 +57,7 @@ def start(directory: Path, port: int) -> Started:
 
 
 def wait_for_workers(directory: Path, started: Started) -> None:
-    """Return when the master knows its workers."""
+    """Wait until the workers have registered with the master."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while (directory / "master.log").read_text().count("Registering worker") < WORKERS:
         check(directory, started)
@@ -67,7 +67,7 @@ def wait_for_workers(directory: Path, started: Started) -> None:
 
 
 def check(directory: Path, started: Started) -> None:
-    """End all with a message when one has ended."""
+    """Stop all with a message if one has ended."""
     for name, process in started.items():
         if process.poll() is not None:
             log = directory / f"{name}.log"
@@ -78,7 +78,7 @@ def check(directory: Path, started: Started) -> None:
 def main() -> None:
     """Run the cluster."""
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 7077
-    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell has jobs in the background ignore the first
+    for ending in (signal.SIGINT, signal.SIGTERM):  # shells make background jobs ignore SIGINT
         signal.signal(ending, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
     started = start(directory, port)

@@ -1,12 +1,12 @@
-"""How much was sold, day by day and shop by shop, as Parquet: a function that gets its backlog as one DataFrame.
+"""Sales by day and shop, as Parquet: a function that gets its backlog as one DataFrame.
 
     magnetar functions create --runtime spark --name daily --py examples/spark/daily.py --classname daily.process \\
         --inputs sales --user-config '{"path": "/data/daily"}' --subs-position Earliest
     magnetar functions trigger --name daily
 
-Each message is JSON: {"shop": "Basel", "at": "2026-11-21T10:11:12Z", "cents": 1250}. A run writes into a folder that
-is named after its number, and overwrites that one alone: repeated after a failure, it counts nothing twice.
-Sums of several runs are added by whoever reads: spark.read.parquet(path).groupBy("day", "shop").sum("cents").
+Each message is JSON: {"shop": "Basel", "at": "2026-11-21T10:11:12Z", "cents": 1250}. A run writes to a folder named
+after its number, and overwrites only that folder, so that a repeated run counts nothing twice.
+Add up the sums of several runs when reading: spark.read.parquet(path).groupBy("day", "shop").sum("cents").
 """
 
 from __future__ import annotations

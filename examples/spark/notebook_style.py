@@ -6,7 +6,7 @@
 Needs the extra: pip install 'magnetar[spark]'. Each `# %%` is a cell for notebooks that know the convention.
 """
 
-# %% Where the broker is, and names of topics that nobody else uses
+# %% The broker's address, and unique topic names
 import sys
 import tempfile
 import uuid

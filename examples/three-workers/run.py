@@ -1,4 +1,4 @@
-"""Three workers on one broker: deploy a function six times over, kill a worker, and see the others take its part.
+"""Three workers on one broker: deploy a function with six instances, kill a worker, and watch the others take over.
 
     .venv/bin/python examples/three-workers/run.py [DIRECTORY]
 
@@ -28,7 +28,7 @@ LOOK_EVERY_S = 0.2
 
 @contextmanager
 def server(directory: Path, kind: str, *flags: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
-    """Run a server and tell its addresses once it serves."""
+    """Run a server, and provide its addresses once it is ready."""
     directory.mkdir(parents=True, exist_ok=True)
     ready = directory / "ready.json"
     ready.unlink(missing_ok=True)
@@ -45,7 +45,7 @@ def server(directory: Path, kind: str, *flags: str) -> Iterator[tuple[subprocess
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-    """Return once the condition holds; end the script when time is up."""
+    """Wait until a condition holds; exit on timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -54,26 +54,26 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float) -> None
 
 
 def magnetar(admin_url: str, *arguments: str) -> str:
-    """Call a command and return what it prints."""
+    """Run a command and return its output."""
     command = [*MAGNETAR, "--admin-url", admin_url, *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def running_on(admin_url: str) -> dict[int, str]:
-    """Return the workers of the instances that run, by instance."""
+    """Return the workers of the running instances, by instance."""
     status = json.loads(magnetar(admin_url, "functions", "status", "--name", "who", "-o", "json"))
     return {one["instanceId"]: one["status"]["workerId"] for one in status["instances"] if one["status"]["running"]}
 
 
 def show(title: str, instances: dict[int, str]) -> None:
-    """Print which instance runs where."""
+    """Print the worker of each instance."""
     print(f"\n{title}")
     for number, worker in sorted(instances.items()):
         print(f"  who:{number} runs on {worker}")
 
 
 def main(directory: Path) -> None:
-    """Walk through it."""
+    """Run the example."""
     with ExitStack() as stack:
         ports = ("--broker-port", "0", "--web-port", "0")
         _, broker = stack.enter_context(server(directory / "broker", "broker", *ports))

@@ -1,4 +1,4 @@
-"""Says which instance answers. Deployed by run.py."""
+"""Returns the number of the instance that processes the message. Deployed by run.py."""
 
 
 def process(question, context):

@@ -1,4 +1,4 @@
-"""Which payments look odd: the function between the two topics of Kafka."""
+"""Detects odd payments: the function between the two Kafka topics."""
 
 import json
 
@@ -6,10 +6,10 @@ from magnetar import Function
 
 
 class Odd(Function):
-    """Passes on payments above a limit, under the account that they came with."""
+    """Publishes an alert for payments above a limit, keyed by account."""
 
     def process(self, payment, context):
-        """Publish an alert where the amount is above ``limit``."""
+        """Publish an alert if the amount is above ``limit``."""
         payment = json.loads(payment)
         limit = context.get_user_config_value("limit")
         if payment["amount"] > limit:

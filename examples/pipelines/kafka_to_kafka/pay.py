@@ -1,4 +1,4 @@
-"""Makes payments: python pay.py SERVERS HOW_MANY. Each is a record of the topic payments, its account is the key."""
+"""Creates payments: python pay.py SERVERS HOW_MANY. Each is a record in the topic payments, with its account as key."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 
 def main(servers: str, count: int) -> None:
-    """Make so many payments."""
+    """Create `count` payments."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for number in range(count):
         payment = {"id": number, "amount": number * 37 % 1000}

@@ -1,11 +1,11 @@
-"""What an order is worth: the function between the changes of one database and the rows of another."""
+"""Computes order totals: the function between the changes of one database and the rows of another."""
 
 import json
 from decimal import Decimal
 
 
 def total(change):
-    """Return a change of a row of orders as one of totals; a deletion goes through as it is."""
+    """Convert a change of an order to a change of its total; deletions are passed on unchanged."""
     change = json.loads(change)
     if row := change["after"]:
         worth = row["articles"] * Decimal(row["price"])

@@ -1,4 +1,4 @@
-"""Sends orders as webhooks: python send.py URL TOKEN HOW_MANY. One that is refused for now is sent again later."""
+"""Sends orders as webhooks: python send.py URL TOKEN HOW_MANY. Orders that are refused temporarily are sent again."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ async def send(http: httpx.AsyncClient, url: str, number: int) -> None:
 
 
 async def main(url: str, token: str, count: int) -> None:
-    """Send so many orders."""
+    """Send `count` orders."""
     numbers = iter(range(count))
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=60) as http:
 

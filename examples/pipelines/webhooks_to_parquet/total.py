@@ -1,10 +1,10 @@
-"""What an order is worth: the function between the webhooks and the Parquet files."""
+"""Computes order totals: the function between the webhooks and the Parquet files."""
 
 import json
 
 
 def total(order):
-    """Return shop, number, total and how many articles of an order."""
+    """Return the shop, number, total and article count of an order."""
     order = json.loads(order)
     items = order["items"]
     return json.dumps(
