@@ -54,7 +54,7 @@ class ApacheKafka:
             "--port", port, "--controller-port", controller, "--heap", HEAP,
         ]  # fmt: skip
         guarded = command
-        if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
+        if setpriv := shutil.which("setpriv"):  # ensures that it is stopped when this process ends
             guarded = [setpriv, "--pdeathsig", "TERM", *command]
         log = self._directory / "starter.log"
         with log.open("wb") as file:
@@ -87,7 +87,7 @@ class ApacheKafka:
                 one.kill()
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic that keeps what it has, whatever times its messages bear."""
+        """Create a topic with unlimited retention, so that messages with old timestamps are kept."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
         new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"})
@@ -145,7 +145,7 @@ def producer_settings(bootstrap_servers: str, batch: int, linger_ms: int) -> dic
 
 
 def what_is_wrong(environment: Mapping[str, str]) -> str | None:
-    """Say in one line why no Kafka can be started; None if one can; pure but for a look at the file."""
+    """Return in one line why no Kafka can be started, or None if one can; no side effects."""
     starter = environment.get(STARTER, "")
     if not starter:
         return f"no Apache Kafka: set {STARTER} to a program that starts one (make bench-kafka KAFKA=<starter>)"

@@ -1,6 +1,6 @@
-"""What features of the broker cost beside doing without: keys in order, ten subscriptions, a schema.
+"""The cost of broker features compared with not using them: Key_Shared, ten subscriptions, a schema.
 
-Every rate stands beside its peer's of the same run, measured in turn on the same entries of the official client.
+Every rate is compared with a peer's in the same run, measured alternately on the same entries of the official client.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Arrivals:
         self._all = threading.Event()
 
     def __call__(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
-        # Noted before it is acknowledged: until then nobody is given the next message of a key that moved.
+        # Recorded before the acknowledgement: until then, the next message of a moved key is not delivered.
         self.messages.append(message)
         consumer.acknowledge(message)
         if len(self.messages) >= self._count:

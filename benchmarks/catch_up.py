@@ -1,10 +1,10 @@
-"""Reading a backlog that the broker's memory does not hold, beside reading the same files.
+"""Reading a backlog that is not cached by the broker, compared with reading the same files directly.
 
-The backlog is four times what the broker's caches take together. Before each measurement, of either side, the broker is
-started anew, so that its caches are empty, and the kernel is told to drop the pages of the ledgers' files
-(`posix_fadvise` with ``DONTNEED``, after a sync); that it did is checked by reading without waiting for the disk. So
-both sides read from the disk, as far as the machine below has no cache of its own. Both rates are of the bytes of these
-files. The client takes entries and does not decode them, which would take it longer than the broker takes to read.
+The backlog is four times the size of the broker's caches. Before each measurement on either side, the broker is
+restarted, so that its caches are empty, and the pages of the ledger files are dropped from the page cache
+(`posix_fadvise` with ``DONTNEED``, after a sync); this is verified by reading without waiting for the disk. So both
+sides read from the disk, unless the hypervisor has its own cache. Both rates count the bytes of these files. The client
+does not decode the entries, as decoding would take longer than the broker takes to read.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .plan import Plan
 from .real_input import PLAIN, official_input
 
 CACHE_MIB = 64 + 16
-"""What the broker's caches take: the newest entries of all topics, and what was read ahead."""
+"""Size of the broker's caches: the newest entries of all topics, and read-ahead."""
 BACKLOG_MIB, QUICK_BACKLOG_MIB = 4 * CACHE_MIB, CACHE_MIB + CACHE_MIB // 2
 BATCHES = (1000, 50)
 READ_BYTES = 1024 * 1024
-"""In one call of the plain read."""
+"""Bytes per call of the plain read."""
 PROBES = 64
-"""Places of a file at which is looked whether memory holds it."""
+"""Number of offsets in a file at which to check whether it is in memory."""
 
 
 def measure_catch_up(plan: Plan) -> Iterator[Figure]:
-    """Read such a backlog through the broker, and its files without."""
+    """Read such a backlog through the broker, and its files directly."""
     for batch in BATCHES:
         yield _figure(plan, batch)
 
@@ -74,7 +74,7 @@ def _figure(plan: Plan, batch: int) -> Figure:
 
 
 def _cold(server: Server) -> tuple[list[Path], int]:
-    """Have neither the broker nor the kernel remember the ledgers; return their files and all their bytes."""
+    """Clear the broker's and the kernel's caches of the ledgers; return their files and total size."""
     server.stop()
     files = sorted((server.directory / "data").glob("**/*.ledger"), key=lambda path: int(path.stem))
     for path in files:
@@ -84,10 +84,10 @@ def _cold(server: Server) -> tuple[list[Path], int]:
 
 
 def drop_pages(path: Path) -> None:
-    """Have the kernel forget what it holds of a file in memory.
+    """Drop a file from the page cache.
 
     Raises:
-        RuntimeError: it holds some of it all the same, as a file system does that has no disk.
+        RuntimeError: some pages are still cached, as in a file system without a disk.
     """
     file = os.open(path, os.O_RDONLY)
     try:

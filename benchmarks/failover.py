@@ -1,4 +1,4 @@
-"""How long nobody works after `kill -9`: of a worker's instances, and of the one that leads."""
+"""Recovery time after `kill -9` of a worker, for its instances, and of the leader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = "def process(text):\n    return text\n"
 
 
 def measure_failover(plan: Plan) -> Iterator[Figure]:
-    """Kill workers, one after the other, and start each again."""
+    """Kill workers one after the other, and restart each."""
     kills = KILLS_QUICK if plan.repeats == 1 else KILLS
     directory = Path(tempfile.mkdtemp(prefix="failover-", dir=plan.directory))
     cluster = Cluster(directory)

@@ -1,8 +1,8 @@
-"""Bad functions: how long it takes from a message that they fail at until their status names the cause.
+"""Faulty functions: the time from a message that makes them fail until their status shows the cause.
 
-Each fault is one function in a process of its own, beside a neighbour that must still be running afterwards without a
-restart. The time begins before the message is sent and ends with the first answer that names the cause, so REST is in
-it. What is found by looking now and then takes about as long as the period of the looks, or as the limit that was set.
+Each fault is a function in its own process, next to another one that must still be running afterwards without a
+restart. The time starts before the message is sent and ends with the first response that shows the cause, so it
+includes REST. Faults that are detected by polling take about as long as the polling interval, or the configured limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
     name: str
     code: str
     cause: str
-    config: dict[str, Any] = {}  # noqa: RUF012  nobody changes it
+    config: dict[str, Any] = {}  # noqa: RUF012  never modified
 
 
 FAULTS = (

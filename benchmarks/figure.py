@@ -1,4 +1,4 @@
-"""One measured figure, beside its peer and its target."""
+"""One measured figure with its peer and its target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Table(Enum):
-    """Which table of RESULTS.md a figure stands in, in their order; the value is its heading."""
+    """Tables of RESULTS.md, in order; the values are the headings."""
 
     PULSAR = "Beside Apache Pulsar"
     KAFKA = "Spark beside Kafka's source"
@@ -21,21 +21,21 @@ class Table(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """What one measurement gave.
+    """Result of one measurement.
 
     Attributes:
         name: what was measured.
         ours: our median.
-        unit: of ours, peer and target.
-        peer: the peer's median in the same run; None where there is none.
-        peer_name: what the peer is.
-        target: what `docs/` and RESULTS.md promise; None if nothing is promised.
-        target_factor: the same as a multiple of the peer; at most one of the two is set.
-        more_is_better: direction of the unit.
-        note: what else was seen, for example CPU time.
-        table: where it stands.
-        size: of how many it is a figure; it stands in GROWTH.md then, and no table.
-        counted: what there were so many of.
+        unit: unit of ours, peer and target.
+        peer: the peer's median in the same run; None without a peer.
+        peer_name: description of the peer.
+        target: target promised in `docs/` and RESULTS.md; None without a target.
+        target_factor: target as a multiple of the peer; at most one of the two is set.
+        more_is_better: whether higher values are better.
+        note: further observations, for example CPU time.
+        table: table that contains it.
+        size: number of objects that it was measured with; it is then in GROWTH.md, and in no table.
+        counted: kind of these objects.
     """
 
     name: str

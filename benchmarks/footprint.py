@@ -1,4 +1,4 @@
-"""What a standalone costs before anybody uses it: start, memory, CPU; and what one more function costs."""
+"""Footprint of an idle standalone (start, memory, CPU), and of each further function."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _start(directory: Path) -> tuple[float, float]:
 
 
 def measure_idle(plan: Plan) -> Iterator[Figure]:
-    """Memory and CPU of a standalone that nobody uses, process by process."""
+    """Memory and CPU of an idle standalone, process by process."""
     with plan.server("standalone") as server:
         time.sleep(SETTLE_S)
         processes = tree(server.pid)

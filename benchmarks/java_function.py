@@ -77,7 +77,7 @@ class JavaFunction:
             f"-Djava.io.tmpdir={self._directory}", "-cp", f"{self._jars}/*", RUNNER,
             "--functionConfig", json.dumps(config), "--brokerServiceUrl", service_url,
         ]  # fmt: skip
-        if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
+        if setpriv := shutil.which("setpriv"):  # ensures that it is stopped when this process ends
             command = [setpriv, "--pdeathsig", "TERM", *command]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""A function that takes and returns dicts, JSON on both sides, beside loops that do the same.
+"""A function that takes and returns dicts, JSON on both sides, compared with loops that do the same.
 
-The orders come from the official Python client, in batches as large as it makes them if nobody says otherwise: of 128
-KiB, and of 1,000 messages at the most. Every output is compared with what the function makes of its input.
+The orders are sent by the official Python client in batches of its default size: at most 128 KiB and 1,000 messages.
+Every output is compared with the expected one.
 """
 
 from __future__ import annotations

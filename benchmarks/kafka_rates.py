@@ -28,7 +28,7 @@ SIZE_BYTES = 100
 EXPECTED_RATE = 250_000  # only to choose how many records a measurement needs
 SHARE = 0.6  # promised of the bare loop
 FETCHING = {"fetch.queue.backoff.ms": "10", "queued.max.messages.kbytes": "32768"}
-"""Settings of the consumer that the source has, and that a loop has not unless somebody knows of them."""
+"""Consumer settings of the source, which a typical user's loop does not have."""
 TIMEOUT_S = 120.0
 
 

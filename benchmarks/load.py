@@ -28,7 +28,7 @@ def payloads_of(size_bytes: int, count: int, first: int = 0) -> list[bytes]:
 
 
 def hold(service_url: str, topic: str, *subscriptions: str) -> None:
-    """Make subscriptions before the messages come: what nobody holds may be deleted."""
+    """Create subscriptions before publishing, so that the messages are retained."""
     client = official(service_url)
     try:
         for subscription in subscriptions:

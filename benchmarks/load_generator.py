@@ -40,10 +40,10 @@ class Load:
 
 
 def program() -> Path:
-    """The program, built by Go once.
+    """The program, built with Go once.
 
     Raises:
-        RuntimeError: there is no Go here, or it cannot build it.
+        RuntimeError: Go is missing, or the build failed.
     """
     directory = CACHE / f"pulsar-client-go-perf-{VERSION}"
     built = directory / "perf"
@@ -85,7 +85,7 @@ def _generating(service_url: str, topic: str, load: Load, log: Path) -> Iterator
         str(program()), "produce", "--rate", "0", "--size", str(load.size_bytes), "--queue-size", str(QUEUE),
         "--batching-num-messages", str(load.batch), "--metrics", "-1", "--service-url", service_url, topic,
     ]  # fmt: skip
-    if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
+    if setpriv := shutil.which("setpriv"):  # ensures that it is stopped when this process ends
         command = [setpriv, "--pdeathsig", "TERM", *command]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)

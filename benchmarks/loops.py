@@ -1,8 +1,8 @@
-"""Our function or command beside bare loops that do the same: on our own client, and on the official one.
+"""Our functions and commands compared with bare loops that do the same, on our client and on the official one.
 
-What is ours may cost something beside a loop, for it does more: it is deployed, counted, logged, restarted. It is to
-keep `SHARE_TARGET` percent of the rate of a loop on our own client; the loop on the official client says what
-somebody has without us.
+Functions and commands may be slower than a loop, as they do more: they are deployed, counted, logged and restarted.
+They must reach `SHARE_TARGET` percent of the rate of a loop on our client; the loop on the official client shows what
+users get without Magnetar.
 """
 
 from __future__ import annotations

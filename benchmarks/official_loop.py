@@ -1,7 +1,7 @@
 """The benchmark's function written as a user would without functions: receive, call, send, acknowledge.
 
-`python -m benchmarks.official_loop SERVICE_URL INPUT OUTPUT BATCH` runs until it is told to stop. It sends without
-waiting and acknowledges on the receipt, as at-least-once demands and as Pulsar's own Python instance does.
+`python -m benchmarks.official_loop SERVICE_URL INPUT OUTPUT BATCH` runs until it is stopped. It sends without waiting
+and acknowledges on the receipt, as required for at-least-once and as in Pulsar's own Python instance.
 """
 
 from __future__ import annotations

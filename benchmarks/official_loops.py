@@ -1,7 +1,7 @@
 """The loops of `own_loops` on the official client: the second peers of `benchmarks.loops`.
 
-`python -m benchmarks.official_loops KIND SERVICE_URL SOURCE SINK SUBSCRIPTION` runs until it is told to stop; of the
-kind `lines` it ends with the file `SOURCE`. They send without waiting and acknowledge on the receipt.
+`python -m benchmarks.official_loops KIND SERVICE_URL SOURCE SINK SUBSCRIPTION` runs until it is stopped; the kind
+`lines` stops at the end of the file `SOURCE`. The loops send without waiting and acknowledge on the receipt.
 """
 
 from __future__ import annotations

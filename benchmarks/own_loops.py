@@ -1,8 +1,8 @@
-"""What the benchmarked functions and commands do, as bare loops on our own client; the peers of `benchmarks.loops`.
+"""The benchmarked functions and commands as bare loops on our client; the peers of `benchmarks.loops`.
 
-`python -m benchmarks.own_loops KIND SERVICE_URL SOURCE SINK SUBSCRIPTION` runs until it is told to stop; of the kind
-`lines` it ends with the file `SOURCE`. They take and send whole entries where that is possible, which is the fastest
-that the client has, and acknowledge an entry when all that came of it is stored, as at-least-once demands.
+`python -m benchmarks.own_loops KIND SERVICE_URL SOURCE SINK SUBSCRIPTION` runs until it is stopped; the kind `lines`
+stops at the end of the file `SOURCE`. If possible, the loops receive and send whole entries, which is the client's
+fastest way. They acknowledge an entry once all its outputs are stored, as required for at-least-once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Servers that differ in how they are secured and in nothing else: open, asking for tokens, with TLS, and with both.
+"""Servers that differ only in their security settings: none, with tokens, with TLS, and with both.
 
-Each has a broker of its own, so that the plain one asks nobody anything. Where tokens are asked for, the helpers that
-fill topics and count come without one, as a role that is allowed everything: what is measured shows its token.
+Each has its own broker, so that the plain one does not authenticate clients. With tokens, the helpers that fill topics
+and count connect without one, as an anonymous role with all permissions; the measured clients use a token.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`magnetar produce --lines` on a large file, beside what else sends the lines of a file.
+"""`magnetar produce --lines` on a large file, compared with other ways to send the lines of a file.
 
-The file has the lines of Python's standard library, as `magnetar demo` sends them, as often as it takes. Commands and
-loops are timed as a user has them, from their start to their end, interpreter and connection included. The demo's
-publisher, the source `file`, is told apart: it never ends, so its rate is a slope. Every topic is read back and
-compared with the file, line by line.
+The file contains the lines of Python's standard library, like `magnetar demo`, repeated as often as needed. Commands
+and loops are timed from start to end, including interpreter start and connection. The demo's publisher, the source
+`file`, is measured differently: it never ends, so its rate is a slope. Every topic is read back and compared with the
+file, line by line.
 """
 
 from __future__ import annotations

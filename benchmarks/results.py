@@ -43,7 +43,7 @@ class Run:
 
 
 def read(file: Path) -> dict[str, Run]:
-    """Return what is written, by benchmark; nothing if there is no file."""
+    """Return the stored results by benchmark; empty if the file is missing."""
     if not file.exists():
         return {}
     return {name: _run(fields) for name, fields in json.loads(file.read_text()).items()}

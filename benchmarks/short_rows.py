@@ -175,7 +175,7 @@ def grouped(names: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def measured(plan: Plan, names: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Yield each row's figure, or why there is none: one row that fails costs no other."""
+    """Yield each row's figure, or its error, so that a failing row does not affect others."""
     for kind, rows in grouped(names):
         if kind == OWN:
             yield _one(rows[0], lambda name=rows[0]: ROWS[name].measure(plan, None, name))  # type: ignore[misc, arg-type]

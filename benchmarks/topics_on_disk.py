@@ -1,8 +1,8 @@
-"""A hundred thousand topics that nobody uses: the broker's start with them, and what each takes of its memory.
+"""A hundred thousand idle topics: the broker's start with them, and the memory that each takes.
 
-Every topic has a subscription and one message, which the official client has encoded, so each has a ledger with a file
-of its own; their broker was stopped in good order, or killed. They are created through the storage package, as the
-broker creates them, many at once. After the start some are read by the official client.
+Every topic has a subscription and one message, encoded by the official client, so each has a ledger with its own file;
+their broker was stopped cleanly, or killed. They are created through the storage package, like in the broker, many at
+once. After the start, some are read by the official client.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def conclude(run: Callable[[Path], Verdict]) -> int:
     Returns:
         The exit code: 0 if all was met, 1 if something was missed.
     """
-    logging.basicConfig(level=logging.ERROR)  # that a connection was lost is no news
+    logging.basicConfig(level=logging.ERROR)  # lost connections are expected
     directory = Path(tempfile.mkdtemp(prefix="magnetar-soak-"))
     try:
         verdict = run(directory)

@@ -126,7 +126,7 @@ class Servers:
         return int(stats["subscriptions"][READER]["msgBacklog"])
 
     def state(self, function: str, keys: list[str]) -> dict[str, int]:
-        """Counters of a function; 0 where there is none."""
+        """Counters of a function; 0 for missing ones."""
         tables = TableClient(str(self.store.addresses["stateStorageServiceUrl"]))
         try:
             (table,) = tables.tables(f"public/default/{function}@")

@@ -165,7 +165,7 @@ class Traffic:
     def _guarded(self) -> None:
         try:
             uvloop.run(self._run())
-        except BaseException as error:  # noqa: BLE001  told by `check` and `close`
+        except BaseException as error:  # noqa: BLE001  raised by `check` and `close`
             self._failure = error
 
     async def _run(self) -> None:

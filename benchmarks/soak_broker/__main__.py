@@ -1,15 +1,15 @@
 """`python -m benchmarks.soak_broker`: 200 topics and 400 consumers that come and go, for ten minutes.
 
-Consumers of all four types, of our client and of the official one, stay for 20 seconds on the average and come again.
-Some are slow or ask for few messages at a time. Some messages are delayed, and some are accepted by nobody and become
-dead letters. Beside that, topics are unloaded, and others are made and deleted under a pattern's eyes.
+Consumers of all four types, with our client and the official one, stay for 20 seconds on average and reconnect. Some
+are slow or request few messages at a time. Some messages are delayed, and some are rejected by all consumers and become
+dead letters. Meanwhile, topics are unloaded, and others are created and deleted while a pattern consumer watches.
 
-In the end every message that was published is settled on every subscription: acknowledged, or in the dead letter topic
-if nobody accepts it. None came before its time or before an earlier one of its key, no subscription has a backlog, no
-consumer is missing, and the memory of the broker and of the clients' process is level.
+At the end, every published message is settled on every subscription: acknowledged, or in the dead letter topic if all
+consumers reject it. No message was delivered before its time or before an earlier one with its key, no subscription has
+a backlog, no consumer is missing, and the memory of the broker and of the client process is level.
 
-The environment: MAGNETAR_SOAK_S, seconds (600); MAGNETAR_SOAK_SEED, which repeats what chance decides. Exit code 1 if
-something is missed, with a line for each cause.
+Environment: MAGNETAR_SOAK_S, seconds (600); MAGNETAR_SOAK_SEED, the random seed. Exit code 1 if a check failed, with a
+line for each cause.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Publishing:
             self.burst(source, sender, count)
 
     async def stored(self) -> None:
-        """Wait until there is no message without receipt; one that gets none for a minute is a fault."""
+        """Wait until all messages have receipts; one without a receipt for a minute is a fault."""
         if not await holds(lambda: not any(sender.pending for _, sender in self._pairs), RECEIPTS_S):
             late = [f"{source.topic.name}: {sender.pending:,}" for source, sender in self._pairs if sender.pending]
             self._faults.add("messages without receipt", ", ".join(late[:EXAMPLES]))

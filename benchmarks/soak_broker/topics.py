@@ -50,13 +50,13 @@ class Topic:
     """One topic.
 
     Attributes:
-        number: from 0.
-        subscriptions: which exist before anything is published.
-        keys: of its messages; those of one key have an order.
-        is_delaying: whether some messages have a time.
-        is_failing: whether some messages are accepted by nobody.
-        has_schema: whether its messages have one.
-        is_persistent: whether the broker keeps them.
+        number: number of the topic, from 0.
+        subscriptions: subscriptions that exist before anything is published.
+        keys: keys of its messages; messages with the same key are ordered.
+        is_delaying: whether some messages are delayed.
+        is_failing: whether some messages are rejected by all consumers.
+        has_schema: whether its messages have a schema.
+        is_persistent: whether the topic is persistent.
     """
 
     number: int
@@ -124,7 +124,7 @@ class Body:
 
 
 def body_of(payload: bytes) -> Body:
-    """Return what a payload says; raises ValueError or TypeError if it is none of ours."""
+    """Parse a payload; raises ValueError or TypeError if it was not sent by this test."""
     return Body(**json.loads(payload))
 
 

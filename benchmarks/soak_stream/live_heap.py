@@ -19,7 +19,7 @@ FIXED_HEAP = "-Xms512m -XX:+AlwaysPreTouch"
 """Options of executors with 512 MiB of heap: all of it is taken at the start."""
 _JCMD_WITHIN_S = 60.0
 _USED = re.compile(r"[Tt]enured .*? used (\d+)K")
-"""Of the serial collector: all that lives is there, and nothing that was made since. Java 24 writes the name anew."""
+"""Output of the serial collector: contains all live objects, and none created since. Java 24 changed the spelling."""
 
 
 class LiveHeaps:

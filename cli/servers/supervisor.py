@@ -44,7 +44,7 @@ class ChildSpec:
     Attributes:
         name: name in logs.
         arguments: returns its command line after ``python -m magnetar.cli``, given the addresses of its last start.
-        told: returns the JSON line to write to its standard input once available.
+        told: returns the values to write to its standard input as one JSON line, once they are known.
     """
 
     name: str
