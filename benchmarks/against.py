@@ -99,7 +99,7 @@ def unpack(commit: str, target: Path) -> str:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if found.returncode:
-        raise SystemExit(f"{commit!r} is no commit of {ROOT}; give a revision that git knows")
+        raise SystemExit(f"{commit!r} is not a commit in {ROOT}: expected a git revision")
     name = found.stdout.strip()
     archive = subprocess.run(["git", "archive", name], cwd=ROOT, capture_output=True, check=True).stdout
     target.mkdir(parents=True)

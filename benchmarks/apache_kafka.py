@@ -150,7 +150,7 @@ def what_is_wrong(environment: Mapping[str, str]) -> str | None:
     if not starter:
         return f"no Apache Kafka: set {STARTER} to a program that starts one (make bench-kafka KAFKA=<starter>)"
     if shutil.which(starter) is None:
-        return f"{STARTER}: {starter} is no program that can be run; name one that starts an Apache Kafka"
+        return f"{STARTER}: {starter} is not an executable program: expected one that starts an Apache Kafka"
     return None
 
 

@@ -78,7 +78,7 @@ def _content(path: Path) -> dict[Any, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8"
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not valid UTF-8"
         raise Failure(f"{path} cannot be read: {reason}") from exc
     if path.suffix in (".conf", ".properties"):
         try:
@@ -92,7 +92,7 @@ def _content(path: Path) -> dict[Any, Any]:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)  # the error text quotes the file, which may contain a secret
         line = f" in line {mark.line + 1}" if mark is not None else ""
-        raise Failure(f"{path} cannot be read: it is no YAML{line}") from exc
+        raise Failure(f"{path} cannot be read: it is not valid YAML{line}") from exc
     if not isinstance(content, dict):
         raise Failure(f"{path} must hold `key: value` lines; known keys: {', '.join(KNOWN_KEYS)}")
     return content

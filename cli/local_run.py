@@ -27,7 +27,7 @@ _SECURITY = (
     ("auth_plugin", "--client-auth-plugin --clientAuthPlugin --auth-plugin", "NAME",
      "What shows the broker who you are; else --auth-plugin before the command."),
     ("auth_params", "--client-auth-params --clientAuthParams --auth-params", "TEXT",
-     "What it is told; else --auth-params before the command."),
+     "Parameters of the plugin; default: --auth-params before the command."),
     ("tls_trust_certs_file", "--tls-trust-cert-path --tls_trust_cert_path --tls-trust-certs-file", "FILE",
      "Authorities (PEM) that are trusted; else the system's."),
 )  # fmt: skip
@@ -58,7 +58,7 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--secrets-provider-config", "secrets_config", metavar="JSON", default="",
-            help="What the provider of secrets is told.",
+            help="Configuration of the secrets provider.",
         ),
         click.option(
             "--secrets-provider-classname", "secrets_provider", metavar="CLASS", default="",
@@ -130,7 +130,9 @@ def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings
     if config and not provider:
         raise Failure("--secrets-provider-config is for a provider; give --secrets-provider-classname, too")
     if config and not _is_object(config):  # not shown, as it may contain a password
-        raise Failure('--secrets-provider-config is no JSON object; give one such as \'{"path": "/run/secrets"}\'')
+        raise Failure(
+            '--secrets-provider-config is not a JSON object: expected, for example, \'{"path": "/run/secrets"}\''
+        )
     service_url = service_url_of(given.pop("broker_service_url"), settings, given.pop("use_tls"))
     admin_url = (given.pop("web_service_url", None) or settings.admin_url).rstrip("/")
     around = replace(settings, service_url=service_url, admin_url=admin_url)

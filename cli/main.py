@@ -202,7 +202,7 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return one_line(f"{error.filename or 'system'}: {error.strerror}")
     if isinstance(error, UnicodeEncodeError):  # the shell passed bytes that are not valid text
-        return f"{ascii(error.object)[:200]} is no UTF-8 at index {error.start}; give it in UTF-8"
+        return f"{ascii(error.object)[:200]} is not valid UTF-8 at index {error.start}: use UTF-8"
     return one_line(f"{type(error).__name__}: {error} (run it again with --debug for the traceback)")
 
 

@@ -300,7 +300,7 @@ def _twice(state: str, what_next: str) -> Mapping[str, str]:
     return MappingProxyType({"Operation not permitted": text})
 
 
-STARTED = _twice("started", "`restart` starts it anew, `status` says how it does")
+STARTED = _twice("started", "`restart` restarts it, `status` shows its state")
 STOPPED = _twice("stopped", "`start` starts it again")
 """`Call.refusals` of the commands `start` and `stop`."""
 

@@ -39,7 +39,7 @@ SECURITY_SETTINGS = (
     ),
     SecuritySetting(
         "auth_params", ("--auth-params",), "MAGNETAR_AUTH_PARAMS", "authParams",
-        "What it is told, as in Pulsar: token:…, file:///…; others see flags, not files.",
+        "Its parameters, as in Pulsar: token:…, file:///…; other users can see flags, but not files.",
     ),
     SecuritySetting(
         "tls_trust_certs_file", ("--tls-trust-certs-file", "--tls-trust-cert-path"), "MAGNETAR_TLS_TRUST_CERTS_FILE",
@@ -103,7 +103,7 @@ def checked(setting: SecuritySetting, value: object, where: str) -> str | bool:
     """
     if not setting.is_switch:
         if not isinstance(value, str):
-            raise Failure(f"{where} is no text; put it in quotes")
+            raise Failure(f"{where} is not text: put it in quotes")
         return value
     word = str(value).strip().lower()
     if word not in _WORDS:

@@ -152,4 +152,4 @@ def read_yaml(path: str, what: str) -> Any:
     except OSError as exc:
         raise Failure(f"{what} {path} cannot be read: {exc.strerror}") from exc
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise Failure(f"{what} {path} is no YAML: {one_line(str(exc))}") from exc
+        raise Failure(f"{what} {path} is not valid YAML: {one_line(str(exc))}") from exc

@@ -45,7 +45,7 @@ class DeltaSink(TableSink):
         """Validate the configuration."""
         super().check(config)
         if config.schema and (missing := set(config.partition_by) - config.schema.keys()):
-            raise InvalidConfig(f"partitionBy: {sorted(missing)[0]} is no column of schema")
+            raise InvalidConfig(f"partitionBy: {sorted(missing)[0]} is not a column of schema")
         if not all(isinstance(value, str) for value in config.storage_options.values()):
             raise InvalidConfig("storageOptions must have texts only")
 
@@ -75,7 +75,7 @@ class DeltaSink(TableSink):
         """Create the table if it is missing, and load it."""
         path = self._config.table_path
         if missing := [name for name in self._config.partition_by if name not in schema.names]:
-            raise Retry(f"partitionBy: {missing[0]} is no field of the first batch; declare it by schema")
+            raise Retry(f"partitionBy: {missing[0]} is not a field of the first batch: declare it in schema")
         try:
             self._table = self._library.DeltaTable.create(
                 path,

@@ -13,7 +13,7 @@ Outcome: TypeAlias = "str | Retry | None"
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _decode = json.JSONDecoder(parse_constant=_no_constant).decode
@@ -69,7 +69,7 @@ def document_of(record: Record, read: Callable[[bytes | str], Any] = json_of) ->
         try:
             value = read(value)
         except (ValueError, RecursionError) as error:
-            raise RecordRefused(f"the value is no JSON: {error}") from error
+            raise RecordRefused(f"the value is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise RecordRefused(f"the value must be a JSON object, and is {type(value).__name__}")
     return value

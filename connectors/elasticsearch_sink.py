@@ -351,7 +351,7 @@ def _encoded(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except UnicodeEncodeError as error:
-        raise RecordRefused(f"the value is no UTF-8: {error.reason}") from error
+        raise RecordRefused(f"the value is not valid UTF-8: {error.reason}") from error
     except ValueError as error:  # such as 1e999
         raise RecordRefused(f"the value has a number that is too large: {error}") from error
 

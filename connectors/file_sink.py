@@ -58,8 +58,8 @@ class FileSinkConfig(CsvOptions):
         "What values are. Of a text, json has a JSON string; csv and parquet have a column named value.", default="json"
     )
     with_metadata: bool = option(
-        "Whether rows have the columns __key, __topic, __messageId, __eventTime (milliseconds since 1970) and"
-        " __messageProperties, too; a value that is no object is then in a column named value.",
+        "Whether to add the columns __key, __topic, __messageId, __eventTime (milliseconds since 1970) and"
+        " __messageProperties. Values that are not objects are then in a column named value.",
         default=False,
     )
     roll_bytes: int = option("Bytes of lines that a file has at most.", default=128 << 20, limits=(1, None))
@@ -77,7 +77,7 @@ class FileSink(Sink):
         """Validate the configuration."""
         if "/" in config.file_prefix or "\0" in config.file_prefix:
             raise InvalidConfig(
-                f"filePrefix {config.file_prefix!r} is no part of a name; outputDirectory takes folders"
+                f"invalid filePrefix {config.file_prefix!r}: must not contain a slash; set folders in outputDirectory"
             )
         if config.format == "lines" and config.with_metadata:
             raise InvalidConfig("withMetadata needs another format: lines have no place for it")
@@ -120,8 +120,10 @@ class FileSink(Sink):
             try:
                 lines.append(self._line(record))
             except (ValueError, TypeError, RecursionError) as error:
-                hint = "; for values that are none set valueType to text" if isinstance(error, JSONDecodeError) else ""
-                refusal = RecordRefused(f"the value is no {self._config.value_type}: {error}{hint}", index, index)
+                hint = "; for plain text set valueType to text" if isinstance(error, JSONDecodeError) else ""
+                refusal = RecordRefused(
+                    f"the value is not valid {self._config.value_type}: {error}{hint}", index, index
+                )
                 break
             except RecordRefused as error:
                 refusal = RecordRefused(str(error), index, index)

@@ -154,7 +154,7 @@ class FileSource(Source):
             try:
                 line_end = "\n".encode(codecs.lookup(config.encoding).name)
             except (LookupError, UnicodeError) as error:
-                raise InvalidConfig(f"encoding {config.encoding!r} is no encoding of text") from error
+                raise InvalidConfig(f"unknown text encoding {config.encoding!r}") from error
             if line_end != b"\n":
                 raise InvalidConfig(f"encoding {config.encoding}: its line end is not one byte; convert the files")
 

@@ -75,7 +75,7 @@ class GeneratorSource(Source):
             raise InvalidConfig("fields must name at least one field")
         _object("", config.fields)
         if config.key and config.key not in config.fields:
-            raise InvalidConfig(f"key {config.key} is none of the fields {', '.join(config.fields)}")
+            raise InvalidConfig(f"invalid key {config.key}: expected one of the fields {', '.join(config.fields)}")
         _time(config.start)
 
     def not_effectively_once(self, config: GeneratorConfig) -> str:
@@ -185,7 +185,7 @@ def _time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
     except ValueError as error:
-        raise InvalidConfig(f"start {text!r} is no time such as 2026-01-01T00:00:00Z") from error
+        raise InvalidConfig(f"invalid start {text!r}: expected a time such as 2026-01-01T00:00:00Z") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -203,7 +203,9 @@ def _maker(name: str, kind: Any) -> Maker:
         make = _maker(name, kind[0])
         return lambda rng, number, at: [make(rng, number, at) for _ in range(rng.randint(1, 3))]
     if not isinstance(kind, str):
-        raise InvalidConfig(f"field {name}: {kind!r} is no type, object of fields, or list of one type")
+        raise InvalidConfig(
+            f"field {name}: invalid type {kind!r}: expected a type name, an object of fields, or a list with one type"
+        )
     if kind.endswith("?"):
         inner = _maker(name, kind[:-1])
         return lambda rng, number, at: None if rng.random() < 0.2 else inner(rng, number, at)
@@ -214,7 +216,7 @@ def _maker(name: str, kind: Any) -> Maker:
     if "|" in kind:
         words = kind.split("|")
         return lambda rng, number, at: rng.choice(words)
-    raise InvalidConfig(f"field {name}: {kind!r} is no type; known are {', '.join(_MAKERS)}, 1..100 and red|green")
+    raise InvalidConfig(f"field {name}: unknown type {kind!r}: expected {', '.join(_MAKERS)}, 1..100 or red|green")
 
 
 def _range(name: str, kind: str) -> Maker:
@@ -231,7 +233,7 @@ def _range(name: str, kind: str) -> Maker:
                 return lambda rng, number, at: round(rng.uniform(least, most), digits)
     except ValueError:
         pass
-    raise InvalidConfig(f"field {name}: {kind!r} is no range such as 1..100 or 0.5..2.5")
+    raise InvalidConfig(f"field {name}: invalid range {kind!r}: expected, for example, 1..100 or 0.5..2.5")
 
 
 _MAKERS: dict[str, Maker] = {

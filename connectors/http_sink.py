@@ -63,12 +63,12 @@ class HttpSink(Sink):
         except ValueError:
             is_good = False
         if not is_good or not config.url.isprintable() or " " in config.url:
-            raise InvalidConfig(f"url {config.url!r} is none such as https://host:port/path")
+            raise InvalidConfig(f"invalid url {config.url!r}: expected, for example, https://host:port/path")
         if not _TOKEN.fullmatch(config.http_method):
-            raise InvalidConfig(f"httpMethod {config.http_method!r} is none such as POST or PUT")
+            raise InvalidConfig(f"invalid httpMethod {config.http_method!r}: expected, for example, POST or PUT")
         for name, text in config.headers.items():
             if not _TOKEN.fullmatch(name):
-                raise InvalidConfig(f"headers: {name!r} is no name of a header")
+                raise InvalidConfig(f"headers: invalid header name {name!r}")
             if not isinstance(text, str) or not text.isascii() or not text.isprintable():
                 raise InvalidConfig(f"headers: the value of {name} must be a text of printable ASCII")
         if not config.token.isascii() or not config.token.isprintable():

@@ -54,7 +54,7 @@ class HttpSourceConfig:
     path: str = option("The only path that is taken; empty for any.", default="")
     token: str = option("What senders must send as Authorization: Bearer; empty for no check.", default="", secret=True)
     format: Literal["json", "raw"] = option(
-        "json: what is no JSON is refused with 400; raw: any bytes are taken. The bytes stay as they are.",
+        "json: bodies that are not valid JSON get 400; raw: all bodies are accepted. Bodies stay unchanged.",
         default="json",
     )
     answer: Literal["durable", "accepted"] = option(
@@ -69,7 +69,7 @@ class HttpSourceConfig:
     max_body_bytes: int = option("Bytes of a body at most.", default=1 << 20, limits=(1, 5_000_000))
     max_waiting: int = option("Records that are taken and not durable yet, at most.", default=10_000, limits=(1, None))
     max_waiting_bytes: int = option("Bytes of them at most.", default=64 << 20, limits=(1, None))
-    retry_after: int = option("Seconds that a refused sender is told to wait.", default=1, limits=(0, 3600))
+    retry_after: int = option("Seconds to wait, sent to rejected clients as Retry-After.", default=1, limits=(0, 3600))
     timeout: float = option(
         "Seconds after which a record that is not durable yet is answered with 503; it may be stored all the same.",
         default=30.0, limits=(0.1, 3600),
@@ -209,7 +209,7 @@ class _Receiver:
         if body is None:
             return self._too_large()
         if config.format == "json" and (fault := _fault_of(body)):
-            return _response(400, f"the body is no JSON: {fault}")
+            return _response(400, f"the body is not valid JSON: {fault}")
         if self._is_full(len(body)):
             return self._busy("too much is on its way")
         record = self._record(request, body)

@@ -188,7 +188,7 @@ def line_of(record: Record, config: InfluxdbConfig) -> bytes:
     try:
         return f"{','.join(head)} {','.join(body)} {when}".encode()
     except UnicodeEncodeError as error:
-        raise RecordRefused(f"the value is no UTF-8: {error.reason}") from error
+        raise RecordRefused(f"the value is not valid UTF-8: {error.reason}") from error
 
 
 def _time_ns(value: dict[str, Any], record: Record, config: InfluxdbConfig) -> int:
@@ -197,9 +197,9 @@ def _time_ns(value: dict[str, Any], record: Record, config: InfluxdbConfig) -> i
         try:
             when = int(given) * _NANOSECONDS[config.precision]
         except (ValueError, TypeError, OverflowError) as error:
-            raise RecordRefused(f"timestamp {given!r} is no number of {config.precision}") from error
+            raise RecordRefused(f"invalid timestamp {given!r}: expected a number of {config.precision}") from error
         if isinstance(given, bool) or abs(when) >= 1 << 63:
-            raise RecordRefused(f"timestamp {given!r} is no time")
+            raise RecordRefused(f"invalid timestamp {given!r}")
         return when
     if record.event_time_ms:
         return record.event_time_ms * 1_000_000 + record.sequence % 1_000_000
@@ -232,7 +232,7 @@ def _field(key: str, value: Any) -> str:
         return f"{value}i"
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise RecordRefused(f"field {key} is no finite number")
+            raise RecordRefused(f"field {key} is not a finite number")
         return repr(value)
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')

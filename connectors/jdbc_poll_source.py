@@ -218,7 +218,9 @@ class JdbcPollSource(Source):
         """Return dead letters for the rows with an infinite time, which cannot be ordered."""
         self._named_infinite = True
         self._due_s = 0.0
-        reason = f"{self._names[0]} is infinity, so that new rows cannot be told from others: set incrementingColumn"
+        reason = (
+            f"{self._names[0]} is infinity, so new rows cannot be distinguished from old ones: set incrementingColumn"
+        )
         infinite = self._columns[0] == self._value(SqlText(_INFINITY))
         query = self._sql.select(self._sql.literal_column("*")).select_from(self._rows).where(infinite)
         try:

@@ -57,8 +57,8 @@ class JdbcSinkConfig:
     )
     non_key: list[str] = option("Columns that UPSERT and UPDATE change; empty for all but the key.", default=[])
     insert_mode: Literal["INSERT", "UPSERT", "UPDATE"] = option(
-        "INSERT adds rows; UPSERT adds a row or changes the one of its key; UPDATE changes rows that are there, and"
-        " nothing where there is none.",
+        "INSERT adds rows; UPSERT adds a row or updates the existing row with its key; UPDATE updates existing rows and"
+        " ignores others.",
         default="INSERT",
     )
     null_value_action: Literal["FAIL", "DELETE"] = option(
@@ -72,12 +72,12 @@ class JdbcSinkConfig:
         default="none",
     )
     exclude_non_declared_fields: bool = option(
-        "Whether only the columns of key and nonKey are written. Else a field that is no column is refused.",
+        "Whether to write only the columns in key and nonKey. Otherwise, records with unknown fields are rejected.",
         default=False,
     )
     create_table: dict[str, str] = option(
-        "Columns of the table, made if there is none: types by name, of SQL or integer, number, text, boolean, bytes,"
-        " json, timestamp and date; the key becomes its primary key. Empty: the table must be there.",
+        "Columns of the table, to create it if it is missing: types by name, SQL types or integer, number, text,"
+        " boolean, bytes, json, timestamp and date; the key becomes its primary key. Empty: the table must exist.",
         default={},
     )
     batch_size: int = option("Rows of one transaction at most.", default=1000, limits=(1, 10_000))
@@ -310,7 +310,7 @@ class JdbcSink(Sink):
                 text = value
                 value = self._decoded(text)
         except (ValueError, RecursionError) as error:
-            raise Unfit(f"the value is no JSON: {error}") from None
+            raise Unfit(f"the value is not valid JSON: {error}") from None
         if not isinstance(value, dict):
             raise Unfit(f"the value is {type(value).__name__}, and a row is an object whose fields are columns")
         if self._config.envelope == "change":
@@ -374,7 +374,7 @@ class JdbcSink(Sink):
             except (ValueError, RecursionError):
                 values = None
             if not isinstance(values, dict):
-                raise Unfit(f"its key is no JSON object with {', '.join(key)}")
+                raise Unfit(f"its key is not a JSON object with {', '.join(key)}")
         return self._deleted(values, "its key")
 
     def _deleted(self, values: dict[str, Any], whose: str) -> Row:
@@ -388,9 +388,7 @@ class JdbcSink(Sink):
         verb = value.get("op")
         row = value.get("before" if verb == "d" else "after")
         if verb not in ("c", "r", "u", "d") or not isinstance(row, dict):
-            raise Unfit(
-                f"the value is no change of a row: its op is {verb!r}, and it must be c, r, u or d, with the row"
-            )
+            raise Unfit(f"the value is not a row change: its op is {verb!r}, expected c, r, u or d, and a row")
         if verb == "d":
             return self._leaving(record, self._deleted(row, "before"))
         written = self._written("PATCH" if value.get("unchanged") else "UPSERT", row)
@@ -421,4 +419,4 @@ def _json(value: Any) -> str:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

@@ -86,7 +86,7 @@ class KafkaConfig:
         if not self.bootstrap_servers.strip(" ,"):
             raise InvalidConfig("bootstrapServers is empty; give host:port")
         if not re.fullmatch(r"[\w.-]{1,249}", self.topic, re.ASCII) or self.topic in (".", ".."):
-            raise InvalidConfig(f"topic: {self.topic[:60]!r} is no name of a topic; it has letters, digits, . _ and -")
+            raise InvalidConfig(f"invalid topic {self.topic[:60]!r}: expected letters, digits, . _ and -")
         if self.ssl_enabled_protocols:
             raise InvalidConfig("sslEnabledProtocols: the newest TLS that both sides have is taken; leave it out")
         if self.ssl_endpoint_identification_algorithm not in ("", "https"):

@@ -79,7 +79,7 @@ class KafkaSink(Sink):
         """Validate the configuration."""
         config.check_connection()
         if config.acks == "0":
-            raise InvalidConfig("acks 0: nobody would confirm what is written; give all, or 1")
+            raise InvalidConfig("acks 0 is not supported, as writes would not be confirmed: set all or 1")
         for key, given in (
             ("keySerializerClass", config.key_serializer_class),
             ("valueSerializerClass", config.value_serializer_class),
@@ -237,11 +237,11 @@ def _as_bytes(value: Any, index: int) -> bytes | None:
             return value.encode()
         return json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise RecordRefused(f"the value is no bytes, no text and no JSON: {error}", index) from error
+        raise RecordRefused(f"the value is not bytes, text or valid JSON: {error}", index) from error
 
 
 def _unpacked(text: str, name: str, index: int) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RecordRefused(f"property {name} is no base64: {error}", index) from error
+        raise RecordRefused(f"property {name} is not valid base64: {error}", index) from error

@@ -276,9 +276,9 @@ class KafkaSource(Source):
             return stand
         if self._is_exact:
             raise MagnetarError(
-                f"topic {self._config.topic} was deleted and made anew; delete the source and create it anew to read it"
+                f"topic {self._config.topic} was deleted and recreated: delete and recreate the source to read it"
             )
-        self._log.warning("topic %s was deleted and made anew; it is read from its beginning", self._config.topic)
+        self._log.warning("topic %s was deleted and recreated; reading it from the beginning", self._config.topic)
         return _Stand(topic_id)
 
     # -- partitions -------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class KafkaSource(Source):
         if start is not None:
             lost = f"{what} has the offsets {low} to {high}, and the source stands at {start}"
             if policy == "none" or self._is_exact:
-                raise MagnetarError(f"{lost}; records may be lost. Delete the source and create it anew to go on")
+                raise MagnetarError(f"{lost}; records may be lost. Delete and recreate the source to continue")
             self._log.error("%s; records may be lost, it goes on by autoOffsetReset %s", lost, policy)
         elif policy == "none":
             raise MagnetarError(f"{what} has no offset of group {self._config.group_id}, and autoOffsetReset is none")

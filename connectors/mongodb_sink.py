@@ -143,7 +143,7 @@ class MongodbSink(Sink):
             self._bson.encode(document)  # fails for numbers over 64 bits, NUL in a key, deep nesting, invalid UTF-8
             return document["_id"], library.ReplaceOne({"_id": document["_id"]}, document, upsert=True)
         except (self._bson.errors.BSONError, OverflowError, ValueError, TypeError, RecursionError) as error:
-            raise RecordRefused(f"the value is no document: {error}") from error
+            raise RecordRefused(f"the value is not a valid document: {error}") from error
 
     def _send(self, actions: Sequence[tuple[int, Any]], outcomes: list[Outcome], *, is_ordered: bool) -> None:
         """Write documents, and store the outcomes of those that were not written."""

@@ -60,7 +60,7 @@ class MqttConfig:
 def check(config: MqttConfig) -> None:
     """Raise InvalidConfig, naming the field, if settings contradict each other."""
     if not config.server_host.strip() or "/" in config.server_host:
-        raise InvalidConfig(f"serverHost: {config.server_host!r} is no name or address of a host")
+        raise InvalidConfig(f"invalid serverHost {config.server_host!r}: expected a host name or address")
     if config.password and not config.username:
         raise InvalidConfig("password: it needs a username")
     if config.ssl_ca_file and not config.ssl_enabled:

@@ -29,8 +29,8 @@ class NatsConfig:
         "Where it is: nats://host:port, or tls://, ws://, wss://; with commas between servers.", aliases=("servers",)
     )
     mode: Literal["jetstream", "core"] = option(
-        "jetstream: messages are stored by the server and confirmed; core: they are not, and what nobody takes at once"
-        " is lost.",
+        "jetstream: messages are stored by the server and confirmed; core: they are not, and messages without a"
+        " connected subscriber are lost.",
         default="jetstream",
     )
     username: str = option("Name of the user.", default="", secret=True)
@@ -55,7 +55,7 @@ def check(config: NatsConfig) -> None:
         except ValueError:
             is_one = False
         if not is_one:
-            raise InvalidConfig(f"url: {server!r} is no nats://host:port")
+            raise InvalidConfig(f"invalid url {server!r}: expected nats://host:port")
     given = [
         key
         for key, value in (
@@ -71,7 +71,7 @@ def check(config: NatsConfig) -> None:
     if config.password and not config.username:
         raise InvalidConfig("password: it needs a username")
     if config.key_header and not _TOKEN.fullmatch(config.key_header):
-        raise InvalidConfig(f"keyHeader: {config.key_header!r} is no name of a header")
+        raise InvalidConfig(f"invalid keyHeader {config.key_header!r}: not a header name")
 
 
 def servers_of(config: NatsConfig) -> list[str]:

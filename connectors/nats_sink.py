@@ -128,7 +128,7 @@ class NatsSink(Sink):
             answer = json.loads(message.data)
             error = answer.get("error")
         except (ValueError, AttributeError):
-            error = {"description": f"the answer is none of JetStream: {message.data[:100]!r}"}
+            error = {"description": f"unexpected answer, not from JetStream: {message.data[:100]!r}"}
         if error:
             self._refused[index] = (error.get("err_code", 0), error.get("description", str(error)))
         else:

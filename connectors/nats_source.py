@@ -118,7 +118,7 @@ class NatsSource(Source):
                 found = (await js.consumer_info(stream, durable)).config
                 if found.deliver_subject or found.ack_policy != AckPolicy.EXPLICIT:
                     raise InvalidConfig(
-                        f"durable: consumer {durable} of {stream} is none that is pulled and acknowledges each message"
+                        f"durable: consumer {durable} of {stream} is not a pull consumer with explicit acknowledgement"
                     )
             except NotFoundError:
                 wanted = ConsumerConfig(

@@ -196,12 +196,12 @@ class PostgresCdcSource(Source):
                 try:
                     re.compile(pattern)
                 except re.error as error:
-                    raise InvalidConfig(f"{key}: {pattern!r} is no regular expression: {error}") from None
+                    raise InvalidConfig(f"{key}: invalid regular expression {pattern!r}: {error}") from None
 
     def not_effectively_once(self, config: PostgresCdcConfig) -> str:
         """Return why a configuration cannot be effectively once; empty if it can."""
         if config.snapshot_mode != "never":
-            return "a snapshot that is interrupted begins anew with other rows; set snapshot.mode to never"
+            return "an interrupted snapshot is repeated with different rows; set snapshot.mode to never"
         return "messages outside of transactions have no position; set messages to false" if config.messages else ""
 
     def not_parallel(self, config: PostgresCdcConfig) -> str:
@@ -339,7 +339,7 @@ class PostgresCdcSource(Source):
         try:
             message = decode(data)
         except MalformedMessage as error:
-            raise Retry(f"the server sent what is no message of pgoutput: {error}") from error
+            raise Retry(f"the server sent an invalid pgoutput message: {error}") from error
         if isinstance(message, Commit):
             self._in_transaction = False
             progress.end_lsn = message.end_lsn

@@ -90,7 +90,8 @@ def check_cluster(config: PulsarClusterConfig, topics: list[str], key: str, admi
     if not is_built_in(config.auth_plugin):
         # When validating a config, a worker must not import the deployer's code.
         raise InvalidConfig(
-            f"authPlugin: {config.auth_plugin[:80]!r} is none of token, basic, tls, oauth2 and Pulsar's names of these"
+            f"unknown authPlugin {config.auth_plugin[:80]!r}: expected token, basic, tls or oauth2, or Pulsar's names"
+            " of these"
         )
     with named(_NAMES):
         ClientCredentials(security_of(config)).check_url(config.service_url, admin_url or None)

@@ -212,4 +212,4 @@ def _as_bytes(value: Any, index: int) -> bytes:
     try:
         return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise RecordRefused(f"the value is no bytes, no text and no JSON: {error}", index) from error
+        raise RecordRefused(f"the value is not bytes, text or valid JSON: {error}", index) from error

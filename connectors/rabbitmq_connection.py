@@ -53,7 +53,7 @@ class RabbitConfig:
 def check(config: RabbitConfig) -> None:
     """Raise InvalidConfig, naming the field, if settings contradict each other."""
     if not config.host.strip() or "/" in config.host:
-        raise InvalidConfig(f"host: {config.host!r} is no name or address of a host")
+        raise InvalidConfig(f"invalid host {config.host!r}: expected a host name or address")
     if 0 < config.requested_frame_max < 4096:
         raise InvalidConfig("requestedFrameMax must be 0 or at least 4096")
     if config.ssl_ca_file and not config.ssl:

@@ -63,7 +63,7 @@ def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:
     for text in filter(None, map(str.strip, config.redis_hosts.split(","))):
         host, _, port = text.rpartition(":") if ":" in text else (text, ":", "6379")
         if not host.strip("[]") or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise InvalidConfig(f"redisHosts: {text!r} is no host:port")
+            raise InvalidConfig(f"invalid redisHosts entry {text!r}: expected host:port")
         nodes.append((host.strip("[]"), int(port)))
     if not nodes:
         raise InvalidConfig("redisHosts is empty; it is host:port")

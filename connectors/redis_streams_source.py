@@ -101,7 +101,7 @@ class RedisStreamsSource(Source):
                 self._client.xgroup_create(stream, self._group, start, mkstream=True)
             except redis.exceptions.ResponseError as error:
                 if str(error).startswith("WRONGTYPE"):
-                    raise InvalidConfig(f"streams: {stream} is no stream: {error}") from error
+                    raise InvalidConfig(f"streams: {stream} is not a stream: {error}") from error
                 if not str(error).startswith("BUSYGROUP"):
                     raise
 

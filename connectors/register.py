@@ -217,7 +217,7 @@ def _load(target: str | EntryPoint, name: str) -> type[Connector]:
     except Exception as error:
         raise InvalidConfig(f"the connector {name} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(connector, type) or not kind_of(connector):
-        raise InvalidConfig(f"the connector {name}: {connector!r} is no subclass of Source, BatchSource or Sink")
+        raise InvalidConfig(f"the connector {name}: {connector!r} is not a subclass of Source, BatchSource or Sink")
     made: type[Connector] = connector
     try:
         fields_of(made.config)

@@ -173,7 +173,7 @@ class RowReader:
             try:
                 lines.append((index, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()))
             except UnicodeEncodeError as error:
-                outcomes[index] = f"the value is no UTF-8: {error.reason}"
+                outcomes[index] = f"the value is not valid UTF-8: {error.reason}"
         table = self._read(lines, schema) if lines else schema.empty_table()
         if isinstance(table, str):
             found: list[Outcome] = halved(lines, lambda some: _text_of(self._read(some, schema)), lambda cause: True)

@@ -180,7 +180,7 @@ class S3Sink(Sink):
         except RecordRefused as error:
             raise RecordRefused(str(error), index) from error
         except (ValueError, TypeError, RecursionError) as error:
-            raise RecordRefused(f"the value is no JSON: {error}", index) from error
+            raise RecordRefused(f"the value is not valid JSON: {error}", index) from error
 
     def _body(self, parts: Sequence[Any], table: Any, chosen: Sequence[int]) -> bytes:
         if table is not None:

@@ -159,7 +159,7 @@ class S3Source(BatchSource):
                             yield _Found(one["Key"], one["ETag"], one["LastModified"].timestamp())
             return
         if not self._directory.is_dir():
-            raise Retry(f"{self._directory} is no directory")
+            raise Retry(f"{self._directory} is not a directory")
         for directory, _, names in os.walk(self._directory, onerror=_raise):
             for name in names:
                 path = Path(directory, name)
@@ -263,7 +263,7 @@ def _open_inside(directory: Path, name: str) -> IO[bytes]:
         # A missing directory, for example an unmounted one, must not look like a deleted file.
         held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise Retry(f"{directory} is no directory") from error
+        raise Retry(f"{directory} is not a directory") from error
     try:
         return open(name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=held))
     finally:

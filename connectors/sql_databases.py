@@ -49,18 +49,18 @@ def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
     scheme, _, rest = text.removeprefix("jdbc:").partition(":")
     examples = "jdbc:postgresql://host:5432/database, jdbc:mariadb://host:3306/database, jdbc:sqlite:/path/file.db"
     if (not rest.startswith("//") and scheme != "sqlite") or (is_jdbc and scheme not in _DRIVERS):
-        raise InvalidConfig(f"{key} {_without_password(text)!r} is no URL of a database such as {examples}")
+        raise InvalidConfig(f"invalid {key} {_without_password(text)!r}: expected a database URL such as {examples}")
     if scheme == "sqlite":
         if is_jdbc:
             rest = f"///{rest}"
         if not rest.startswith("///") or not rest.partition("?")[0].strip("/") or ":memory:" in rest:
-            raise InvalidConfig(f"{key} {text!r} names no file; give jdbc:sqlite:/path/file.db")
+            raise InvalidConfig(f"{key} {text!r} has no file: expected jdbc:sqlite:/path/file.db")
         return f"sqlite:{rest}"
     try:
         split = urlsplit(f"x:{rest}")
         _ = split.port  # raises if the port is not a number
     except ValueError as error:
-        raise InvalidConfig(f"{key} {_without_password(text)!r} is no URL: {error}") from None
+        raise InvalidConfig(f"{key} {_without_password(text)!r} is not a valid URL: {error}") from None
     if not split.hostname or not split.path.strip("/"):
         raise InvalidConfig(f"{key} {_without_password(text)!r} needs a host and a database, as in {examples}")
     if is_jdbc:

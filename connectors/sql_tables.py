@@ -445,7 +445,7 @@ def _bytes(value: Any) -> Any:
     try:
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise Unfit(f"bytes are given as base64, and this is none: {error}") from None
+        raise Unfit(f"bytes must be given as base64: {error}") from None
 
 
 def _time(value: Any) -> Any:
@@ -454,7 +454,7 @@ def _time(value: Any) -> Any:
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise Unfit(f"a time is given as ISO text, and this is none: {str(value)[:60]!r}") from None
+        raise Unfit(f"times must be given as ISO 8601 text, not {str(value)[:60]!r}") from None
     if value[26:27].isdigit() and _NANOSECONDS.search(value):  # Python drops nanoseconds
         raise Unfit(f"a time has at most 6 digits behind the second, and this has more: {value[:60]!r}")
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)

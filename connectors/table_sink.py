@@ -26,7 +26,7 @@ class TableConfig:
         default={},
     )
     schema_evolution: SchemaEvolution = option(
-        "Of a record with a field that is no column of the table: refuse it, leave the field out, or add the column.",
+        "For a record with a field that is not a column: reject the record, ignore the field, or add the column.",
         default="REFUSE",
     )
     batch_size: int = option("Rows of one commit at most.", default=10_000, limits=(1, 10_000))

@@ -71,7 +71,7 @@ class Template:
         self._parts = _PLACE.split(text)  # texts and placeholder names alternate
         for name in self._parts[1::2]:
             if name not in _NAMES and not (name.startswith(_PROPERTY) and name != _PROPERTY):
-                raise InvalidConfig(f"{key}: {{{name}}} is no place; {_KNOWN}")
+                raise InvalidConfig(f"{key}: unknown placeholder {{{name}}}; {_KNOWN}")
         self.constant = text if len(self._parts) == 1 else None
         """The text if it is the same for every record; else None."""
 

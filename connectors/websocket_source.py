@@ -74,7 +74,9 @@ class WebsocketSource(Source):
             raise InvalidConfig("url holds a user or a password, which would be shown; give token, or a header")
         for name, value in config.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and isinstance(value, str) and _HEADER_VALUE.fullmatch(value)):
-                raise InvalidConfig(f"headers: {name[:60]!r} is no header; its value is a line of ASCII")
+                raise InvalidConfig(
+                    f"headers: invalid header {name[:60]!r}: expected a name with one line of ASCII as value"
+                )
             if name.lower() == "authorization" and config.token:
                 raise InvalidConfig("headers: Authorization and token are the same; give one of them")
 

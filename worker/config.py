@@ -135,11 +135,13 @@ class WorkerConfig:
         if self.state_url:
             StoreAddress(self.state_url, self.client_security).check()
         if self.authorization.is_enabled and not self.authorization.super_user_roles:
-            raise InvalidConfig("authorizationEnabled: superUserRoles names nobody, so nobody could grant anything")
+            raise InvalidConfig(
+                "authorizationEnabled requires superUserRoles: otherwise no role could grant permissions"
+            )
         if self.security.enabled and self.state_url and not self.state_key_file:
             raise InvalidConfig(
-                "authenticationEnabled: the state store takes whoever comes; give it and its workers one"
-                " stateStorageTokenSecretKey"
+                "authenticationEnabled: the state store accepts unauthenticated clients; set the same"
+                " stateStorageTokenSecretKey for it and its workers"
             )
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
@@ -147,7 +149,7 @@ class WorkerConfig:
             try:
                 re.compile(pattern)
             except re.error as exc:
-                raise InvalidConfig(f"the URL pattern {pattern!r} is no regular expression: {exc}") from exc
+                raise InvalidConfig(f"invalid URL pattern {pattern!r}: not a regular expression: {exc}") from exc
         names = self.topics
         if len(set(names)) < len(names) or not all(names) or any("/" in name for name in names):
             raise InvalidConfig(f"the internal topics {', '.join(map(repr, names))} must be different names without /")

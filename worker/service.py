@@ -102,9 +102,9 @@ class WorkerService:
         me = Member(self.worker_id, config.reachable_host, port or tls_port, tls_port)
         if parse_member(me.consumer_name) != me:
             raise MagnetarError(
-                f"worker id {self.worker_id[:80]!r} on host {config.reachable_host[:80]!r} cannot be told to other"
-                " workers; give a --worker-id of at most 255 printable characters, and a --host of letters, digits,"
-                " dots and dashes"
+                f"worker id {self.worker_id[:80]!r} on host {config.reachable_host[:80]!r} cannot be announced to other"
+                " workers: --worker-id must be at most 255 printable characters, and --host letters, digits, dots and"
+                " dashes"
             )
         self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url if me.is_tls_only else me.plain_url

@@ -46,12 +46,12 @@ def settings_of(environment: Mapping[str, str], seconds: float) -> Settings:
     try:
         seconds = float(given)
     except ValueError:
-        raise ValueError(f"MAGNETAR_SOAK_S={given} is no number of seconds") from None
+        raise ValueError(f"MAGNETAR_SOAK_S={given} is not a number of seconds") from None
     if not SECONDS_MIN <= seconds < 1e6:
         raise ValueError(f"MAGNETAR_SOAK_S={given} is too short or too long; give {SECONDS_MIN:g} at least")
     seed = environment.get("MAGNETAR_SOAK_SEED") or str(random.randrange(2**32))
     if not seed.isdecimal():
-        raise ValueError(f"MAGNETAR_SOAK_SEED={seed} is no whole number")
+        raise ValueError(f"MAGNETAR_SOAK_SEED={seed} is not a whole number")
     kills = environment.get("MAGNETAR_SOAK_KILLS") or "1"
     if kills not in ("0", "1"):
         raise ValueError(f"MAGNETAR_SOAK_KILLS={kills} is neither 0 nor 1")

@@ -125,7 +125,7 @@ def _judge_accounts(outcome: Outcome, verdict: Verdict) -> None:
         said = f"{len(lacking):,} of {len(lacks):,} subscriptions lack some: {_examples(lacking)}"
     verdict.compare("messages", said, not lacking)
     failing = sum(source.failing for source in outcome.sources)
-    verdict.compare("dead letters", f"{dead:,}, and {failing:,} messages that nobody accepted", dead == failing)
+    verdict.compare("dead letters", f"{dead:,}, and {failing:,} messages that all consumers rejected", dead == failing)
 
 
 def judge_memory(life: Life, verdict: Verdict) -> None:

@@ -28,7 +28,7 @@ def settings() -> Settings:
     def number(name: str, default: int, least: int) -> int:
         text = os.environ.get(name) or str(default)
         if not (text.isascii() and text.isdecimal() and int(text) >= least):
-            raise ValueError(f"{name}={text} is no whole number of {least} or more")
+            raise ValueError(f"{name}={text} is not a whole number of {least} or more")
         return int(text)
 
     return Settings(

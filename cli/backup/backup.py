@@ -30,7 +30,7 @@ def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
 
     data, target = Path(data_dir), Path(directory)
     if not (data / STORAGE_FOLDER / "catalogue").exists():
-        raise Failure(f"--data-dir {data} is no data directory of a broker: it has no {STORAGE_FOLDER}/catalogue")
+        raise Failure(f"--data-dir {data} is not a broker's data directory: it has no {STORAGE_FOLDER}/catalogue")
     metadata = data / METADATA_FILE
     if not metadata.exists() or (DataDirectory.is_in_use(data) and not is_locked(metadata)):
         raise Failure(f"the broker of --data-dir {data} does not keep its metadata there: no copy of one moment can be"

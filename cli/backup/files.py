@@ -98,7 +98,7 @@ def checked_manifest(directory: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
         files = dict(manifest["files"])
     except FileNotFoundError as exc:
-        raise Failure(f"{directory} has no {MANIFEST}: it is no backup, or one that was not finished") from exc
+        raise Failure(f"{directory} has no {MANIFEST}: it is not a backup, or an unfinished one") from exc
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise Failure(f"{directory}/{MANIFEST} cannot be read: {exc}; take another backup") from exc
     if manifest.get("format") != FORMAT:

@@ -150,7 +150,7 @@ def _add_lists(group: click.Group, kind: Kind) -> None:
         return Record(rest.get(f"{base}/builtin{name}s/{segment(connector)}/configdefinition"), fields_table)
 
     reload = Call(
-        "reload", "POST", f"/reloadBuiltIn{name.capitalize()}s", f"Look for installed {name}s anew.", "Reloaded"
+        "reload", "POST", f"/reloadBuiltIn{name.capitalize()}s", f"Reload the list of installed {name}s.", "Reloaded"
     )
     Subject(lambda: base, []).commands(group, reload)
 

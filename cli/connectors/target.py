@@ -92,7 +92,7 @@ class Kind:
                 own = next(one for one in content if one in self._fields)
                 near = nearest(str(key), self._fields)
                 raise Failure(
-                    f"config file {path}: {key} is no field of a {self.name.capitalize()}Config"
+                    f"config file {path}: {key} is not a field of a {self.name.capitalize()}Config"
                     f"{near or f', as {own} is'}{' If it is one' if near else '; put the fields'} of the connector"
                     f" itself{', put it' if near else ''} below configs"
                 )

@@ -86,9 +86,7 @@ def dead_letter_commands(writer: Writer) -> click.Group:
         for one in asyncio.run(read_all(find(rest, target, private_key), _ALL)):
             if one["id"] == letter_id:
                 return Record(one)
-        raise Failure(
-            f"there is no letter {letter_id!r}; `{writer.kind}s dead-letters list` shows those that are there"
-        )
+        raise Failure(f"there is no letter {letter_id!r}: `{writer.kind}s dead-letters list` shows the existing ones")
 
     example = f"\b\nmagnetar {writer.kind}s dead-letters replay --name {_EXAMPLES[writer.kind]} --dry-run"
 

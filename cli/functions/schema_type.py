@@ -30,7 +30,7 @@ def as_message(content: bytes, schema_type: str | None) -> bytes:
     except (ValueError, struct.error) as error:
         why = "it is out of range" if isinstance(error, struct.error) else str(error)
         shown = content.decode(errors="backslashreplace")[:60]
-        raise Failure(f"the message {shown!r} is no value of --schema-type {schema_type}: {why}") from error
+        raise Failure(f"the message {shown!r} is not a valid value of --schema-type {schema_type}: {why}") from error
 
 
 def _encoded(text: str, schema_type: str) -> bytes:
@@ -54,7 +54,7 @@ def _encoded(text: str, schema_type: str) -> bytes:
 
 def _read_json(text: str) -> object:
     def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not valid JSON")
 
     value: object = json.loads(text, parse_constant=refuse)
     return value

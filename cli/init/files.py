@@ -41,7 +41,7 @@ pythonpath = .
 """
 
 CONFIG = """\
-# What `magnetar functions create` and `localrun` are told; flags given beside it replace its fields.
+# The config for `magnetar functions create` and `localrun`; flags override its fields.
 name: "{name}"
 className: {module}.process
 py: {module}.py

@@ -15,7 +15,7 @@ from .files import FILES
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 _OTHERS = ("magnetar", "pulsar", "pytest", "conftest")
-_HINT = "give letters a to z, digits, - and _, beginning with a letter, such as word-count"
+_HINT = "use letters a to z, digits, - and _, beginning with a letter, such as word-count"
 
 
 @click.command("init", epilog="\b\nmagnetar init word-count && cd word-count && pytest")
@@ -26,7 +26,7 @@ def init(name: str, directory: str | None) -> None:
     check_name(name)
     root = Path(directory or name)
     if root.exists() and not root.is_dir():
-        raise Failure(f"{root} is there already and is no directory; give another name, or --directory")
+        raise Failure(f"{root} already exists and is not a directory: choose another name, or use --directory")
     if root.is_dir() and any(root.iterdir()):
         raise Failure(f"the directory {root} is not empty, and nothing in it was changed; give another --directory")
     module = module_of(name)
@@ -52,7 +52,7 @@ def check_name(name: str) -> None:
         Failure: the name is invalid; the message says why.
     """
     if not _NAME.fullmatch(name):
-        raise Failure(f"{name[:100]!a} is no name for a project; {_HINT}")
+        raise Failure(f"invalid project name {name[:100]!a}: {_HINT}")
     module = module_of(name)
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
         raise Failure(f"{name} is a word of Python's own; {_HINT}")

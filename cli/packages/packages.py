@@ -33,7 +33,9 @@ def package_path(name: str, *, has_version: bool = True) -> str:
     path, _, version = rest.partition("@")
     parts = path.split("/")
     if not separator or len(parts) != 3 or not all(parts):
-        raise Failure(f"{name!r} is no package: give function://tenant/namespace/name@version, sink:// or source://")
+        raise Failure(
+            f"invalid package {name!r}: expected function://tenant/namespace/name@version, sink:// or source://"
+        )
     words = [kind, *parts, *([version or "latest"] if has_version else [])]
     return "/".join((_BASE, *map(segment, words)))
 
@@ -96,7 +98,7 @@ def list_packages(rest: Admin, /, namespace: str, kind: str) -> Names:
     """List the packages of a namespace."""
     parts = namespace.split("/")
     if len(parts) != 2:
-        raise Failure(f"{namespace!r} is no namespace: give tenant/namespace")
+        raise Failure(f"invalid namespace {namespace!r}: expected tenant/namespace")
     return Names(rest.get("/".join((_BASE, *map(segment, (kind, *parts))))), f"no {kind} packages in {namespace}")
 
 

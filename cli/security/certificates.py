@@ -46,7 +46,9 @@ def create(ctx: click.Context, directory: str, hosts: tuple[str, ...], clients: 
     """Make a CA and a server's certificate, or further ones of a CA that is in the directory already."""
     for role in clients:
         if not _ROLE.fullmatch(role) or role in _RESERVED:
-            raise Failure(f"--client {role[:80]!a} is no role that can name a file; give letters, digits, - _ . and @")
+            raise Failure(
+                f"--client {role[:80]!a} cannot be used as a file name: expected letters, digits, - _ . and @"
+            )
     names = tuple(host_name(name) for name in hosts)
     place = Path(directory)
     try:

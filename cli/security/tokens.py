@@ -67,7 +67,7 @@ def create_secret_key(ctx: click.Context, algorithm: str, output: str | None, as
     elif as_base64:
         click.echo(content.decode())
     elif sys.stdout.isatty():
-        raise Failure("a secret is no text: give --output FILE, or --base64 to see it")
+        raise Failure("a secret is binary: use --output FILE, or --base64 to print it")
     else:
         sys.stdout.buffer.write(content)
 
@@ -133,14 +133,16 @@ def seconds(text: str) -> int:
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise Failure(f"--expiry-time {text[:40]!r} is no time; give 30s, 5m, 1h, 3d, 2w or 10y")
+        raise Failure(f"invalid --expiry-time {text[:40]!r}: expected, for example, 30s, 5m, 1h, 3d, 2w or 10y")
     return int(match[1]) * _SECONDS[match[2]]
 
 
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name or name in ("alg", "crit", "b64"):
-        raise Failure(f"--headers {text[:40]!r} is no name=value of a header that may be chosen, such as kid=7")
+        raise Failure(
+            f"invalid --headers {text[:40]!r}: expected name=value of a header that can be set, such as kid=7"
+        )
     return name, value
 
 
@@ -163,7 +165,7 @@ def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, 
         load = load_pem_private_key if content.lstrip().startswith(b"-----BEGIN") else load_der_private_key
         key = load(content, None)
     except (ValueError, TypeError) as error:
-        raise Failure("--private-key is no private key without a passphrase, in DER or PEM") from error
+        raise Failure("--private-key is not a private key in DER or PEM without a passphrase") from error
     if isinstance(key, RSAPrivateKey):
         return key, _RSA
     if isinstance(key, EllipticCurvePrivateKey):
@@ -203,7 +205,7 @@ def show(ctx: click.Context, token: str | None, from_stdin: bool, token_file: st
     try:
         found = jwt.decode_complete(shown, options={"verify_signature": False})
     except Exception as error:  # the parser may raise any error for invalid tokens
-        raise Failure(f"this is no token: {type(error).__name__}") from error
+        raise Failure(f"this is not a valid token: {type(error).__name__}") from error
     if current(ctx).output == "json":
         print_json({"header": found["header"], "payload": found["payload"]})
         return

@@ -72,7 +72,7 @@ def advertised_address_option(field: str) -> Callable[[Callable[..., Any]], Call
         field,
         metavar="HOST",
         callback=_read_host,
-        help="Host that clients and other servers are told, if it is not the one to listen on (NAT, containers, TLS).",
+        help="Host advertised to clients and servers, if it differs from the listen address (NAT, containers, TLS).",
     )
 
 

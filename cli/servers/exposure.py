@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 insecure_option = click.option(
     "--insecure",
     is_flag=True,
-    help="Listen on an address that others reach, though nobody is asked who they are: all of them may do everything.",
+    help="Allow other machines to connect without authentication: they may do everything.",
 )
 
 
@@ -35,9 +35,9 @@ def check_exposure(host: str, is_insecure: bool) -> None:
     """
     if not is_insecure and not is_loopback(host):
         raise Failure(
-            f"{host} is reached from other machines, and whoever reaches it may run code here: nobody is asked who they"
-            " are; listen on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or"
-            " say --insecure where all who reach it may do everything"
+            f"{host} is reachable from other machines, and without authentication any client may run code here: listen"
+            " on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or use --insecure if all"
+            " clients that can connect may do everything"
         )
 
 
@@ -65,11 +65,14 @@ def host_in_file(host: str, *, is_open: bool) -> str:
 def tell_exposure(host: str, *, is_guarded: bool) -> None:
     """Log the access rules of an address; ``is_guarded``: clients are authenticated."""
     if is_guarded:
-        _log.info("open to those who show credentials (authenticationEnabled)")
+        _log.info("open to authenticated clients (authenticationEnabled)")
     elif is_loopback(host):
-        _log.info("open to every user of this machine: nobody is asked who they are; other machines do not reach it")
+        _log.info("open to all users of this machine without authentication; not reachable from other machines")
     else:
-        _log.warning("--insecure: whoever reaches %s may do everything, and run code here; nobody is asked", host)
+        _log.warning(
+            "--insecure: any client that can reach %s may do everything, and run code here, without authentication",
+            host,
+        )
 
 
 def is_guarded(security: Mapping[str, Any], authorization: Mapping[str, Any]) -> bool:

@@ -135,7 +135,7 @@ def check_port(host: str, port: int, flag: str) -> None:
         Failure: it cannot; the message names the flag that sets the port.
     """
     if not 0 <= port <= 65535:
-        raise Failure(f"{flag} {port} is no port; give 0 to 65535, 0 takes a free one")
+        raise Failure(f"{flag} {port} is not a port: expected 0 to 65535, 0 for a free port")
     if port == 0:
         return
     try:

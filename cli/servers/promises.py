@@ -86,7 +86,7 @@ PROMISES: tuple[Promise, ...] = (
             "functions run as threads, processes or Spark applications of the worker's machine (--runtime): remove"
             " the line"),
     Promise(r"functionInstanceMaxResources", _any,
-            "there is no maximum for the resources that a function may ask for: remove the line"),
+            "limits for the resources of functions are not supported: remove the line"),
     Promise(r"secretsProviderConfiguratorClassName", _any,
             "Java classes cannot be loaded: set secretsProviderClassName (docs/how-to/secrets.md)"),
 )  # fmt: skip

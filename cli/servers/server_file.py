@@ -85,7 +85,7 @@ def _content(path: str) -> dict[str, Any]:
     except OSError as exc:
         raise Failure(f"--config {path} cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
-        raise Failure(f"--config {path} is no text in UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}") from exc
+        raise Failure(f"--config {path} is not valid UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}") from exc
     if _is_properties(path, text):
         try:
             return dict(read_properties(text))
@@ -96,7 +96,7 @@ def _content(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        raise Failure(f"--config {path} is no YAML: {one_line(str(exc))}") from exc
+        raise Failure(f"--config {path} is not valid YAML: {one_line(str(exc))}") from exc
     if not isinstance(content, dict):
         raise Failure(f"--config {path} must hold `key: value` lines, such as `brokerServicePort: 6650`")
     return {str(name): value for name, value in content.items()}
@@ -190,7 +190,7 @@ def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker:
     except ValueError as error:
         return [f"properties: {error}"]
     if authorization.get("is_enabled") and not found["security"].get("enabled"):
-        return ["authorizationEnabled: without authenticationEnabled nobody is known; set it, too"]
+        return ["authorizationEnabled requires authenticationEnabled: set it, too"]
     try:
         ClientSecurity(**client)
     except InvalidConfig as error:

@@ -164,7 +164,7 @@ def worker(
     if addresses_from_stdin:  # sent by the supervisor once known; imports are done by then
         line = sys.stdin.readline()
         if not line:
-            raise Failure("the supervisor ended before it told the broker's address")
+            raise Failure("the supervisor ended before it sent the broker's address")
         values |= json.loads(line)
     config = worker_config(in_file, values, directory.path)
 

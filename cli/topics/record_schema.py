@@ -28,7 +28,7 @@ def load_class(file: Path, name: str) -> type:
     """
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise Failure(f"{file} is no Python file; give one that ends in .py")
+        raise Failure(f"{file} is not a Python file: expected a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module  # needed to resolve annotations of dataclasses
     sys.path.insert(0, str(file.resolve().parent))
@@ -58,7 +58,7 @@ def definition_of(record: type, *, always_allow_null: bool = True) -> dict[str, 
     if callable(own):
         return dict(own())
     if not dataclasses.is_dataclass(record):
-        raise Failure(f"{record.__name__} is no dataclass and has no method schema(); make it one of these")
+        raise Failure(f"{record.__name__} is not a dataclass and has no schema() method: it must have one of these")
     return _record(record, always_allow_null, set())
 
 

@@ -111,9 +111,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         body = json.loads(file.read_bytes())
     except ValueError as error:
-        raise Failure(f"{file} is no JSON: {error}") from error
+        raise Failure(f"{file} is not valid JSON: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("type"), str):
-        raise Failure(f'{file} is no schema; it should be like {{"type": "AVRO", "schema": "…", "properties": {{}}}}')
+        raise Failure(f'{file} is not a schema: expected {{"type": "AVRO", "schema": "…", "properties": {{}}}}')
     if not isinstance(body.get("schema", ""), str):  # Pulsar accepts only text; an object is unambiguous
         body["schema"] = json.dumps(body["schema"])
     return {"schema": "", "properties": {}} | body

@@ -72,7 +72,7 @@ def check(directory: Path, started: Started) -> None:
         if process.poll() is not None:
             log = directory / f"{name}.log"
             errors = [line for line in log.read_text().splitlines() if "Exception:" in line]
-            sys.exit(f"the {name} ended: {(errors or ['no error is told'])[-1]}; see {log}")
+            sys.exit(f"the {name} ended: {(errors or ['no error was logged'])[-1]}; see {log}")
 
 
 def main() -> None:

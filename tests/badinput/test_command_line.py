@@ -45,7 +45,7 @@ def test_mistyped_command_is_refused(arguments: tuple[str, ...], words: tuple[st
     ids=lambda value: value[0],
 )
 def test_an_argument_that_is_no_utf_8_is_named(arguments: tuple[str, ...]) -> None:
-    call(*arguments).refused("'caf\\udce9", "is no UTF-8", "give it in UTF-8")
+    call(*arguments).refused("'caf\\udce9", "is not valid UTF-8", "use UTF-8")
 
 
 @pytest.fixture

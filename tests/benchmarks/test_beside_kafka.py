@@ -22,7 +22,7 @@ from tests.support.servers import ROOT, ServerFailed
     ("starter", "said"),
     [
         ("", f"no Apache Kafka: set {STARTER} to a program that starts one (make bench-kafka KAFKA=<starter>)"),
-        ("/no/such", f"{STARTER}: /no/such is no program that can be run; name one that starts an Apache Kafka"),
+        ("/no/such", f"{STARTER}: /no/such is not an executable program: expected one that starts an Apache Kafka"),
     ],
 )
 @pytest.mark.slow

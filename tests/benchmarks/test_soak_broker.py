@@ -69,7 +69,7 @@ def bury_good(found: Outcome) -> None:
     ("change", "cause"),
     [
         (lose, "messages: 1 of 2 subscriptions lack some: persistent://public/default/soak-0 key_shared lacks 1"),
-        (lose_letter, "dead letters: 1, and 2 messages that nobody accepted"),
+        (lose_letter, "dead letters: 1, and 2 messages that all consumers rejected"),
         (skip, "order of a key broken: 1 times: persistent://public/default/soak-0 key_shared: message 3 of key 0"),
         (come_early, "delivered before its time: 1 times: "),
         (bury_good, "dead letter that was accepted: 1 times: "),

@@ -84,7 +84,7 @@ def test_bind_address_that_others_reach_needs_insecure_or_authentication(
     path = tmp_path / "broker.conf"
     path.write_text("advertisedListeners=a:pulsar://h:1\nbindAddresses=a:pulsar://192.0.2.7:0\n")
     assert main(["broker", "--config", str(path), "--data-dir", str(tmp_path / "data")]) == 1
-    assert "192.0.2.7 is reached from other machines" in capsys.readouterr().err
+    assert "192.0.2.7 is reachable from other machines" in capsys.readouterr().err
 
 
 def test_standalone_gives_its_worker_a_socket_of_its_own_only_where_addresses_are_advertised(tmp_path: Path) -> None:

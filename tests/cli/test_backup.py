@@ -298,7 +298,7 @@ def test_broker_that_keeps_its_metadata_elsewhere_is_not_copied(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
-    call("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "no")).refused("no data directory of a broker")
+    call("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "no")).refused("is not a broker's data directory")
     assert not (tmp_path / "b").exists()
     call("restore", str(tmp_path / "b"), "--data-dir", str(tmp_path / "d")).refused(MANIFEST)
     backup = made(tmp_path / "made")

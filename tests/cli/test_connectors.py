@@ -91,7 +91,7 @@ def test_a_file_has_the_whole_config_or_that_of_the_connector(
     file.write_text("jdbcUrl: x\nparallelism: 3\n")
     refused = magnetar(*call)
     assert (refused.code, refused.err) == (
-        1, f"magnetar: config file {file}: jdbcUrl is no field of a SinkConfig, as parallelism is; put the fields of"
+        1, f"magnetar: config file {file}: jdbcUrl is not a field of a SinkConfig, as parallelism is; put the fields of"
         " the connector itself below configs\n",
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ def test_a_file_has_the_whole_config_or_that_of_the_connector(
         ("name: 7", "name must be a text, not 7; put it in quotes"),
         (
             "config: {a: 1}",
-            "config is no field of a SinkConfig; did you mean configs? If it is one of the connector itself, put it"
+            "config is not a field of a SinkConfig; did you mean configs? If it is one of the connector itself, put it"
             " below configs",
         ),
     ],

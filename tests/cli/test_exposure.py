@@ -19,7 +19,7 @@ def test_server_is_not_started_where_others_reach_it(
 ) -> None:
     assert main([command, "--host", host, "--data-dir", str(tmp_path / "data")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{host} is reached from other machines" in line
+    assert f"{host} is reachable from other machines" in line
     assert "--host 127.0.0.1" in line
     assert "--insecure" in line
     assert not (tmp_path / "data").exists()
@@ -37,7 +37,7 @@ def test_other_address_of_a_file_is_refused(tmp_path: Path, capsys: pytest.Captu
     conf = tmp_path / "broker.conf"
     conf.write_text("bindAddress=192.0.2.7\n")
     assert main(["broker", "--config", str(conf), "--data-dir", str(tmp_path / "data")]) == 1
-    assert "192.0.2.7 is reached from other machines" in capsys.readouterr().err
+    assert "192.0.2.7 is reachable from other machines" in capsys.readouterr().err
 
 
 def test_start_says_who_may_do_everything(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,9 +47,9 @@ def test_start_says_who_may_do_everything(caplog: pytest.LogCaptureFixture) -> N
             tell_exposure(host, is_guarded=False)
         tell_exposure("0.0.0.0", is_guarded=True)
     on_loopback, elsewhere, guarded = caplog.records
-    assert "every user of this machine" in on_loopback.getMessage()
-    assert (elsewhere.levelname, "whoever reaches 0.0.0.0" in elsewhere.getMessage()) == ("WARNING", True)
-    assert (guarded.levelname, "open to those who show credentials" in guarded.getMessage()) == ("INFO", True)
+    assert "all users of this machine" in on_loopback.getMessage()
+    assert (elsewhere.levelname, "any client that can reach 0.0.0.0" in elsewhere.getMessage()) == ("WARNING", True)
+    assert (guarded.levelname, "open to authenticated clients" in guarded.getMessage()) == ("INFO", True)
 
 
 @pytest.mark.parametrize(

@@ -311,13 +311,13 @@ def test_trigger_refuses_what_is_no_value_of_the_schema(
 ) -> None:
     result = magnetar("functions", "trigger", "--name", "f", "--trigger-value", text, "--schema-type", schema_type)
     assert result.code == 1
-    assert f"is no value of --schema-type {schema_type}" in result.err
+    assert f"is not a valid value of --schema-type {schema_type}" in result.err
     assert not rest.requests
 
 
 def test_bytes_of_a_file_are_checked_too() -> None:
     assert as_message(b"7\n", "INT8") == b"\x07"
-    with pytest.raises(click.ClickException, match="is no value of --schema-type STRING"):
+    with pytest.raises(click.ClickException, match="is not a valid value of --schema-type STRING"):
         as_message(b"\xff", "STRING")
 
 

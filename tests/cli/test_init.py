@@ -94,10 +94,10 @@ def test_commands_of_its_readme_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("Word", "is no name for a project"),
-        ("1st", "is no name for a project"),
-        ("a/b", "is no name for a project"),
-        ("..", "is no name for a project"),
+        ("Word", "invalid project name"),
+        ("1st", "invalid project name"),
+        ("a/b", "invalid project name"),
+        ("..", "invalid project name"),
         ("class", "is a word of Python's own"),
         ("json", "would hide the module json"),
         ("click", "would hide the module click"),

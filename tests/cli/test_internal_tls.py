@@ -102,7 +102,7 @@ def test_certificates_of_clients_guard_a_state_store_that_others_reach(is_requir
     config = tmp_path / "state.yml"
     config.write_text(f"bindAddress: 0.0.0.0\ntlsKeyFilePath: /nowhere\n{trust if is_required else ''}")
     run = call("state-store", "--data-dir", str(tmp_path / "data"), "--state-port", "0", "--config", str(config))
-    run.refused("needs tlsCertificateFilePath" if is_required else "0.0.0.0 is reached from other machines")
+    run.refused("needs tlsCertificateFilePath" if is_required else "0.0.0.0 is reachable from other machines")
 
 
 def test_broker_is_told_whom_to_trust_and_whether_workers_need_tls(

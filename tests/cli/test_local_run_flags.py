@@ -149,7 +149,7 @@ def test_wrong_values_are_one_line(server: Server, tmp_path: Path, capsys: pytes
             ),
             (
                 ("--secrets-provider-classname", "vault.Vault", "--secrets-provider-config", "[1]"),
-                '--secrets-provider-config is no JSON object; give one such as \'{"path": "/run/secrets"}\'',
+                '--secrets-provider-config is not a JSON object: expected, for example, \'{"path": "/run/secrets"}\'',
             ),
         ):
             assert main(("--service-url", server.service_url, "functions", "localrun", *names, *more)) == 1

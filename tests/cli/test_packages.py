@@ -48,8 +48,8 @@ def test_packages_are_listed_described_and_deleted(magnetar: Magnetar, rest: Fak
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (("delete", "shout@1"), "'shout@1' is no package: give function://tenant/namespace/name@version"),
-        (("list", "--type", "function", "public"), "'public' is no namespace: give tenant/namespace"),
+        (("delete", "shout@1"), "invalid package 'shout@1': expected function://tenant/namespace/name@version"),
+        (("list", "--type", "function", "public"), "invalid namespace 'public': expected tenant/namespace"),
         (("update-metadata", NAME, "-d", "x", "-P", "k"), "-P 'k' must be key=value"),
     ],
 )

@@ -184,7 +184,7 @@ def test_extract_makes_a_definition_of_a_dataclass(magnetar: Magnetar, rest: Fak
     [
         (("--jar", "x.jar", "-c", "A"), "give its file with --py instead of --jar"),
         (("--py", "{}", "-c", "Nope"), "has no class Nope"),
-        (("--py", "{}", "-c", "Plain"), "Plain is no dataclass"),
+        (("--py", "{}", "-c", "Plain"), "Plain is not a dataclass"),
         (("--py", "{}", "-c", "Wrong"), "Wrong.anything is object, which has no type in Avro here"),
     ],
 )

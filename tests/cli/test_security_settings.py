@@ -131,7 +131,7 @@ def test_records_travel_through_json() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("authorizationEnabled=true", "without authenticationEnabled nobody is known; set it, too"),
+        ("authorizationEnabled=true", "requires authenticationEnabled: set it, too"),
         ("brokerClientKeyFilePath=/k", "brokerClient…: tls_key_file needs tls_certificate_file, too"),
         ("brokerClientAuthenticationParameters=token:x", "auth_params needs auth_plugin"),
         ("tlsProtocols=TLSv1.1", "'TLSv1.1' is not spoken; give TLSv1.2 or TLSv1.3"),

@@ -162,7 +162,7 @@ def test_harmless_value_without_an_effect_is_one_line_in_the_log(
         ("broker", "brokerClientTlsProtocols=TLSv1.3", "cannot be restricted"),
         ("broker", "metadataStoreConfigPath=/x", "the file is not read"),
         ("broker", "tlsEnabled=true", "set brokerServicePortTls or webServicePortTls"),
-        ("worker", "functionInstanceMaxResources={ram: 1}", "there is no maximum for the resources"),
+        ("worker", "functionInstanceMaxResources={ram: 1}", "limits for the resources of functions"),
         ("worker", "functionAuthProviderClassName=com.example.Provider", "credentials from the worker"),
         ("worker", "numFunctionPackageReplicas=3", "packages are topics, stored once"),
         (
@@ -262,7 +262,7 @@ def test_what_cannot_be_done_is_refused_with_its_reason(tmp_path: Path, text: st
 @pytest.mark.parametrize("name", ["broker.conf", "broker.yml"])
 def test_file_that_is_no_text_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"clusterName: \xff\n")
-    with pytest.raises(Failure, match="is no text in UTF-8: byte 13 is 0xff"):
+    with pytest.raises(Failure, match="is not valid UTF-8: byte 13 is 0xff"):
         read_server_file(str(tmp_path / name), BROKER_KEYS, "broker")
     with pytest.raises(Failure, match="cannot be read"):
         read_server_file(str(tmp_path), BROKER_KEYS, "broker")

@@ -288,7 +288,7 @@ def test_state_store_takes_its_keys_from_a_file(tmp_path: Path) -> None:
     config = tmp_path / "state.yml"
     config.write_text("storageserver.grpc.port: 70000\nbindAddress: 127.0.0.1\n")
     flags = ("state-store", "--data-dir", str(tmp_path / "data"), "--config", str(config))
-    call(*flags).refused("--state-port 70000 is no port")
+    call(*flags).refused("--state-port 70000 is not a port")
     config.write_text("storageserver.grpc.prot: 4181\n")
     call(*flags).refused("unknown key storageserver.grpc.prot", "storageserver.grpc.port")
 

@@ -78,11 +78,11 @@ def test_a_server_that_is_away_is_asked_once() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not valid JSON"),
         (b"[1]", "must be a JSON object, and is list"),
-        (b"\xff{}", "no JSON"),
-        (b'{"a": NaN}', "NaN is no number"),
-        (b"[" * 100_000, "no JSON"),
+        (b"\xff{}", "not valid JSON"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
+        (b"[" * 100_000, "not valid JSON"),
         (7, "is int"),
     ],
 )

@@ -139,13 +139,13 @@ def test_files_roll_by_records_bytes_and_time_and_never_hold_more(tmp_path: Path
 @pytest.mark.parametrize(
     ("value", "configs", "cause"),
     [
-        (b"\xff", {}, "the value is no json: 'utf-8' codec can't decode"),
-        ('{"a": 1}'.encode("utf-16"), {}, "the value is no json"),
-        (b"a line", {}, r"the value is no json: .*; for values that are none set valueType to text"),
+        (b"\xff", {}, "the value is not valid json: 'utf-8' codec can't decode"),
+        ('{"a": 1}'.encode("utf-16"), {}, "the value is not valid json"),
+        (b"a line", {}, r"the value is not valid json: .*; for plain text set valueType to text"),
         (b'{"a": NaN}', {}, "Out of range float"),
         (b'{"a": "\\ud800"}', {}, "surrogates not allowed"),
         (b"[" * 100_000, {}, "maximum recursion depth"),
-        (b"\xff", {"valueType": "text"}, "the value is no text"),
+        (b"\xff", {"valueType": "text"}, "the value is not valid text"),
         (b"a\nb", {"format": "lines"}, "the value has a line break"),
         (b"[1]", {"format": "csv"}, "a row of csv is an object, and the value is list"),
         (b"{}", {"format": "csv"}, "a row of csv has a field at least"),

@@ -195,8 +195,8 @@ def test_text_of_another_encoding(files: Path) -> None:
     ("configs", "error"),
     [
         ({"encoding": "utf-16"}, "encoding utf-16: its line end is not one byte"),
-        ({"encoding": "nonsense"}, "encoding 'nonsense' is no encoding of text"),
-        ({"encoding": "zlib"}, "encoding 'zlib' is no encoding of text"),
+        ({"encoding": "nonsense"}, "unknown text encoding 'nonsense'"),
+        ({"encoding": "zlib"}, "unknown text encoding 'zlib'"),
         ({"numWorkers": 2}, "numWorkers must be 1"),
         ({"keepFile": True, "processedFileSuffix": ".x"}, "keepFile and processedFileSuffix exclude each other"),
         ({"tail": True, "processedFileSuffix": ".x"}, "tail and processedFileSuffix exclude each other"),

@@ -145,7 +145,7 @@ async def test_senders_are_refused_by_name(port: int, http: httpx.AsyncClient) -
     assert (await answer(content=chunks()))[0] == 413
     assert (await answer(content="{no json")) == (
         400,
-        "the body is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "the body is not valid JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
     )
     assert (await answer(content="[" * 100))[0] == 400
     assert await source.taken(1) == [b"1"]

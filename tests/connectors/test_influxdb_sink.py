@@ -48,7 +48,7 @@ def test_lines(value: dict[str, Any], line: str) -> None:
         ({"measurement": "m\n", "fields": {"a": 1}, "timestamp": 1}, "line break"),
         ({"measurement": "m", "tags": {"t": "\\"}, "fields": {"a": 1}, "timestamp": 1}, "backslash"),
         ({"measurement": "m", "tags": ["t"], "fields": {"a": 1}, "timestamp": 1}, "tags must be an object"),
-        ({"measurement": "m", "fields": {"a": "\ud800"}, "timestamp": 1}, "no UTF-8"),
+        ({"measurement": "m", "fields": {"a": "\ud800"}, "timestamp": 1}, "not valid UTF-8"),
         ({"measurement": "m", "fields": {"a": 1}}, "neither a timestamp"),
     ],
 )

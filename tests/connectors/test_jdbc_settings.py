@@ -30,13 +30,13 @@ def test_url_becomes_that_of_sqlalchemy(given: str, made: str) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("", "is no URL of a database"),
-        ("jdbc:oracle:thin:@h", "is no URL of a database"),
+        ("", "expected a database URL"),
+        ("jdbc:oracle:thin:@h", "expected a database URL"),
         ("jdbc:postgresql://h:port/d", "Port could not be cast"),
         ("jdbc:postgresql://h:5432", "needs a host and a database"),
         ("jdbc:postgresql://u:geheim@:5/d", "needs a host"),
         ("jdbc:postgresql://h/d?socketTimeout=5", "the parameter socketTimeout is not known"),
-        ("jdbc:sqlite::memory:", "names no file"),
+        ("jdbc:sqlite::memory:", "has no file"),
     ],
 )
 def test_malformed_url_is_refused_without_its_password(given: str, text: str) -> None:

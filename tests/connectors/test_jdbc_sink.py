@@ -107,9 +107,9 @@ def test_values_of_all_types_are_taken(database: Database, opened: Opened) -> No
 
 
 BAD: list[tuple[str, Any, str, set[str]]] = [
-    ("no JSON", b"{no", "is no JSON", {"postgres", "mariadb", "sqlite"}),
-    ("UTF-16", '{"id": 1}'.encode("utf-16"), "is no JSON", {"postgres", "mariadb", "sqlite"}),
-    ("NaN", b'{"id": 1, "amount": NaN}', "NaN is no number", {"postgres", "mariadb", "sqlite"}),
+    ("no JSON", b"{no", "is not valid JSON", {"postgres", "mariadb", "sqlite"}),
+    ("UTF-16", '{"id": 1}'.encode("utf-16"), "is not valid JSON", {"postgres", "mariadb", "sqlite"}),
+    ("NaN", b'{"id": 1, "amount": NaN}', "NaN is not a JSON number", {"postgres", "mariadb", "sqlite"}),
     ("a list", b"[1]", "is list, and a row is an object", {"postgres", "mariadb", "sqlite"}),
     ("unknown column", b'{"id": 1, "nix": 2}', "has no column nix", {"postgres", "mariadb", "sqlite"}),
     ("no field", b"{}", "has no field", {"postgres", "mariadb", "sqlite"}),
@@ -212,7 +212,7 @@ def test_changes_with_several_key_columns_are_applied(database: Database, opened
     ])  # fmt: skip
     assert rows_of(database, "a, b, text") == [(1, "x", "two")]
     assert [cause for _, cause in refused] == [
-        "the value is no change of a row: its op is 't', and it must be c, r, u or d, with the row"
+        "the value is not a row change: its op is 't', expected c, r, u or d, and a row"
     ]
 
 

@@ -305,7 +305,7 @@ def test_topic_that_was_made_anew_is_read_from_its_beginning(kafka: KafkaServer)
     exact = restarted(first)
     exact.is_exact = True
     third = source(kafka, topic, exact, partition=0)
-    with pytest.raises(MagnetarError, match="deleted and made anew"):
+    with pytest.raises(MagnetarError, match="deleted and recreated"):
         third.read(1)
     third.close()
 

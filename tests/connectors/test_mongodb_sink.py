@@ -124,8 +124,8 @@ def test_what_is_not_confirmed_is_written_again() -> None:
     [
         ({"n": 1 << 64}, "8-byte ints"),
         ({"$set": 1}, r"the field \$set begins with"),
-        ({"a\0b": 1}, "no document"),
-        ({"a": "\ud800"}, "no document"),
+        ({"a\0b": 1}, "not a valid document"),
+        ({"a": "\ud800"}, "not a valid document"),
         (b"[]", "must be a JSON object"),
         (b"", "nullValueAction is FAIL"),
     ],

@@ -131,7 +131,7 @@ def test_bad_configurations_are_named() -> None:
         return str(refused.value)
 
     assert "topic is empty" in fault(MqttSink(), topic="")
-    assert "{x} is no place" in fault(MqttSink(), topic="{x}")
+    assert "unknown placeholder {x}" in fault(MqttSink(), topic="{x}")
     assert "clientId has a zero character" in fault(MqttSink(), topic="t", clientId="\0")
     assert "sslCaFile: it needs sslEnabled" in fault(MqttSink(), topic="t", sslCaFile="/x")
     assert "topics is empty" in fault(MqttSource(), topics=[])

@@ -158,7 +158,7 @@ def test_bad_configurations_are_named() -> None:
     for url in ("", "nats://", "nats://h:x", "http://h"):
         assert "url" in fault(NatsSink(), url=url)
     assert "subject" in fault(NatsSink(), subject="a..b")
-    assert "{x} is no place" in fault(NatsSink(), subject="{x}")
+    assert "unknown placeholder {x}" in fault(NatsSink(), subject="{x}")
     assert "stream: only mode jetstream" in fault(NatsSink(), stream="s", mode="core")
     assert "keyHeader" in fault(NatsSink(), keyHeader="a b")
     assert "subject" in fault(NatsSource(), subject="a.>.b")

@@ -154,7 +154,7 @@ def test_bad_configurations_are_named() -> None:
 
     assert "routingKey: the default exchange needs one" in fault(RabbitSink(), exchangeName="")
     assert "exchangeName has 300 bytes" in fault(RabbitSink(), exchangeName="x" * 300)
-    assert "{x} is no place" in fault(RabbitSink(), exchangeName="e", routingKey="{x}")
+    assert "unknown placeholder {x}" in fault(RabbitSink(), exchangeName="e", routingKey="{x}")
     assert "sslCaFile: it needs ssl" in fault(RabbitSource(), queueName="q", sslCaFile="/x")
     assert "queueName is empty" in fault(RabbitSource(), queueName="")
     config = read_config(RabbitSink.config, {"host": "h", "exchangeName": "e"})

@@ -117,7 +117,7 @@ def test_bad_configurations_are_named() -> None:
 
     for hosts in ("", "a:b", ":1", "redis://x:1", "h:70000", "a:1,b:2"):
         assert "redisHosts" in fault(RedisSink(), redisHosts=hosts)
-    assert "{nothing} is no place" in fault(RedisSink(), key="{nothing}")
+    assert "unknown placeholder {nothing}" in fault(RedisSink(), key="{nothing}")
     assert "expireSeconds" in fault(RedisSink(), expireSeconds=5, command="HSET")
     assert "streamMaxLength" in fault(RedisSink(), streamMaxLength=5)
     assert "redisDatabase" in fault(RedisSink(), redisDatabase=1, clientMode="Cluster")
@@ -205,7 +205,7 @@ def test_source_refuses_a_key_that_is_no_stream(server: RedisServer) -> None:
     with server.client() as client:
         client.set("s", "text")
     config = read_config(RedisStreamsConfig, {**hosts(server), "streams": "s"})
-    with pytest.raises(InvalidConfig, match="s is no stream"):
+    with pytest.raises(InvalidConfig, match="s is not a stream"):
         RedisStreamsSource().open(config, DirectContext())
 
 

@@ -111,7 +111,7 @@ async def test_no_cursor_moves_when_somebody_has_changed_the_function_meanwhile(
     meanwhile: Callable[[World], Awaitable[None]],
 ) -> None:
     world = World(meanwhile)
-    with pytest.raises(RequestRefused, match="somebody changed it meanwhile, and its cursors stay") as refused:
+    with pytest.raises(RequestRefused, match="it was changed meanwhile: its cursors were not moved") as refused:
         await world.reset.run(NAME, START)
     assert (refused.value.status, world.moved, world.states()) == (409, [], {RUNNING})
 
@@ -121,7 +121,7 @@ async def test_the_next_function_of_that_name_keeps_its_cursors(
     meanwhile: Callable[[World], Awaitable[None]],
 ) -> None:
     world = World(meanwhile)
-    with pytest.raises(RequestRefused, match="somebody changed it meanwhile"):
+    with pytest.raises(RequestRefused, match="it was changed meanwhile"):
         await world.reset.run(NAME, START)
     assert world.moved == []
     assert world.record is None or world.record == created("another")

@@ -78,7 +78,7 @@ async def test_cursors_of_a_pattern_are_reset_by_topic(cluster: Cluster) -> None
     everything = {"messageId": {"ledgerId": -1, "entryId": -1}}
     for target, reason in (
         (there, f"could be of any topic of the pattern {base}-.*; name the input (topic), or reset by time"),
-        ({**there, "topic": out}, f"{out} is no input of the function; it reads {base}-.*"),
+        ({**there, "topic": out}, f"{out} is not an input of the function: expected {base}-.*"),
         ({**there, "topic": f"{base}-p"}, "could be of 2 topics or partitions"),
     ):
         answer = await cluster.http.post(f"{path}/reset-cursor", json=target)
@@ -162,4 +162,4 @@ async def test_an_encrypted_function_is_created_with_its_keys_and_shows_where_th
         "/admin/v3/functions/public/default/secret/trigger", files={"data": (None, b"x"), "topic": (None, source)}
     )
     assert refused.status_code == 400
-    assert "outputs of secret are encrypted, so nobody here can see what it makes of a message" in refused.text
+    assert "outputs of secret are encrypted, so the worker cannot return the result" in refused.text

@@ -124,7 +124,7 @@ def test_a_package_path_holds_the_digest() -> None:
 
 @pytest.mark.parametrize("name", ["../f.py", "a/f.py", "/f.py", "..\\f.py", "f.sh", "", ".py/", "f\x1b.py"])
 def test_a_file_name_that_is_no_bare_name_is_refused(name: str) -> None:
-    with pytest.raises(PackageError, match=r"is no bare name of a \.py, \.zip, \.whl file"):
+    with pytest.raises(PackageError, match=r"expected a \.py, \.zip, \.whl file without directories"):
         package_name(PackageLocationMetaData(originalFileName=name))
     assert package_name(PackageLocationMetaData(originalFileName="f.py")) == "f.py"
 

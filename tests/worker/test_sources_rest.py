@@ -79,7 +79,7 @@ async def test_batch_source_is_created_read_and_deleted_with_its_tasks(cluster: 
         (
             "tasks.Plain",
             {"processingGuarantees": "EFFECTIVELY_ONCE"},
-            "EFFECTIVELY_ONCE keeps the position of a source in the state store, and there is none",
+            "EFFECTIVELY_ONCE requires a state store for the position of a source",
         ),
     ],
 )

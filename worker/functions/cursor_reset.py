@@ -132,7 +132,7 @@ class CursorReset:
         if now is None or (now.functionUuid, now.version) != (record.functionUuid, record.version):
             raise RequestRefused(
                 409,
-                f"{name} is not reset: somebody changed it meanwhile, and its cursors stay where they are; try again",
+                f"{name} was not reset, because it was changed meanwhile: its cursors were not moved; try again",
             )
 
     async def _start_again(
@@ -202,7 +202,7 @@ class CursorReset:
             chosen = {topic for topic in inputs if named in (topic, parse_topic_name(topic).base.text)}
             if not chosen:
                 raise RequestRefused(
-                    400, f"{target.topic} is no input of the function; it reads {', '.join(sorted(given))}"
+                    400, f"{target.topic} is not an input of the function: expected {', '.join(sorted(given))}"
                 )
         elif patterns and not is_everywhere:
             raise RequestRefused(

@@ -149,7 +149,9 @@ class Owners:
         if not self.is_enabled or deployer is None:
             return None
         if deployer.role is None:
-            raise RequestRefused(400, "the function would run as nobody: the credentials of the request name no role")
+            raise RequestRefused(
+                400, "the function would have no role to run as: the credentials of the request do not contain one"
+            )
         if self._signs:
             return FunctionAuthenticationSpec(provider=OF_ROLE, data=deployer.role.encode())
         if deployer.token:

@@ -103,7 +103,7 @@ class PackageIndex:
             raise ValueError("a record without a key")
         record = json.loads(value) if value else None
         if value and (not isinstance(record, dict) or not isinstance(record.get("packageId"), str)):
-            raise ValueError(f"the record of {key[:100]} is no package")
+            raise ValueError(f"the record of {key[:100]} is not a package")
         before = self._held.pop(key, None)
         if record is not None:
             self._held[key] = record

@@ -172,7 +172,9 @@ def package_name(location: PackageLocationMetaData) -> str:
     """
     name = location.originalFileName
     if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
-        raise PackageError(f"the package's file name {name[:80]!a} is no bare name of a {', '.join(SUFFIXES)} file")
+        raise PackageError(
+            f"invalid package file name {name[:80]!a}: expected a {', '.join(SUFFIXES)} file without directories"
+        )
     return name
 
 

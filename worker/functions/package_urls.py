@@ -104,7 +104,7 @@ class PackageUrls:
         number = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(number).st_mode):
-                raise PackageError(f"{path} is no file")
+                raise PackageError(f"{path} is not a regular file")
             return await self.packages.receive(_pieces(number))
         finally:
             os.close(number)

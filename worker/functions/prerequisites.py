@@ -108,8 +108,8 @@ class Prerequisites:
         if not self._config.state_url:
             raise RequestRefused(
                 400,
-                "runtimeEnv spark keeps the plans of its runs in the state store, and there is none; set"
-                " stateStorageServiceUrl in the worker's configuration",
+                "runtimeEnv spark requires a state store for the plans of its runs: set stateStorageServiceUrl in the"
+                " worker's configuration",
             )
         try:
             await asyncio.to_thread(check_ready, self._config.spark_master, None, self._config.data_dir / "spark")
@@ -141,8 +141,8 @@ class Prerequisites:
         if details.componentType == FunctionDetails.SOURCE and not self._config.state_url:
             raise RequestRefused(
                 400,
-                "EFFECTIVELY_ONCE keeps the position of a source in the state store, and there is none; set"
-                " stateStorageServiceUrl in the worker's configuration, or use ATLEAST_ONCE",
+                "EFFECTIVELY_ONCE requires a state store for the position of a source: set stateStorageServiceUrl in"
+                " the worker's configuration, or use ATLEAST_ONCE",
             )
         count = 0
         if not self._config.state_url:

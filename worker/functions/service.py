@@ -291,7 +291,7 @@ class Functions:
             details = metadata.functionDetails
             await deadline.ask(lambda: self.rights.check(details, owner, subscription_of(details)))
         elif self.owners.is_enabled:
-            raise RequestRefused(400, "the function would run as nobody: its credentials name no role")
+            raise RequestRefused(400, "the function would have no role to run as: its credentials do not contain one")
 
     async def _check_package(self, deployment: Deployment, deadline: Deadline) -> None:
         """Make sure that who deploys may take the package that a url names, if it names one of ours."""

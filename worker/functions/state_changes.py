@@ -53,7 +53,7 @@ class InstancesEnded:
             MagnetarError: the broker does not answer, or an instance was assigned to a worker meanwhile.
         """
         if not await self._instances.settle(name, metadata):
-            return "its instances are not told to stop yet"
+            return "its instances have not been stopped yet"
         silent = await self._instances.not_ended(name)
         start, end = lock_name(metadata, 0).rsplit(":0", 1)
         locks = (await self._admin.topic_stats(self._locks_topic)).get("subscriptions", {})
@@ -115,7 +115,7 @@ class StateChanges:
                 try:
                     self._wait(name, await self._look_at(name))
                 except (OutOfDate, FunctionExists, NotLeader) as exc:
-                    _log.info("the state of %s is looked at anew: %s", name, exc)
+                    _log.info("checking the state change of %s again: %s", name, exc)
                 except MagnetarError as exc:
                     self._wait(name, str(exc))
 

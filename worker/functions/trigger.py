@@ -160,7 +160,7 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
     try:
         wanted = parse_topic_name(topic)
     except InvalidTopicName as exc:
-        raise RequestRefused(400, f"topic {topic!r} of the trigger is no topic name: {exc}") from exc
+        raise RequestRefused(400, f"invalid topic {topic!r} in the trigger request: {exc}") from exc
     for name, given in inputs.items():  # either may leave out `persistent://public/default/`
         if not given.isRegexPattern and parse_topic_name(name) == wanted:
             return name
@@ -174,7 +174,7 @@ def _check_readable(details: FunctionDetails, topic: str) -> None:
     if details.sink.topic and details.sink.producerSpec.HasField("cryptoSpec"):
         raise RequestRefused(
             400,
-            f"outputs of {details.name} are encrypted, so nobody here can see what it makes of a message; publish it to"
+            f"outputs of {details.name} are encrypted, so the worker cannot return the result: publish the message to"
             f" {topic}, and read {details.sink.topic} with the private key",
         )
 

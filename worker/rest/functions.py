@@ -354,9 +354,7 @@ def updates_auth(call: WorkerCall, options: Mapping[str, Any]) -> bool:
         if value not in (None, False, True):
             raise RequestRefused(400, "updateAuthData: true or false is expected")
         if value and call.roles is None:
-            raise RequestRefused(
-                400, "updateAuthData: there is no authentication here whose data could be updated; leave it out"
-            )
+            raise RequestRefused(400, "updateAuthData requires authentication, which is not enabled: omit it")
     return bool(options.get("updateAuthData"))
 
 

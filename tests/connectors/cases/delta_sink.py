@@ -20,7 +20,7 @@ class DeltaSinkCase(SinkCase):
         ({"tablePath": "/proc/none/table"}, "retrying"),
         ({"createTable": False}, "the table is not there; create it, or set createTable"),
         ({"schema": {"id": "number"}}, "schema: the type 'number' of id must be one of"),
-        ({"schema": {"id": "long"}, "partitionBy": "day"}, "partitionBy: day is no column of schema"),
+        ({"schema": {"id": "long"}, "partitionBy": "day"}, "partitionBy: day is not a column of schema"),
         ({"schemaEvolution": "GROW"}, "schemaEvolution must be one of REFUSE, IGNORE, MERGE"),
         ({"batchSize": 20_000}, "batchSize must be at most 10000"),
         ({"tablePaht": "x"}, "tablePaht"),

@@ -16,7 +16,7 @@ class GeneratorSourceCase(SourceCase):
     bad_configs = (
         ({"rate": -1}, "rate must be at least 0"),
         ({"fields": {"id": "serial"}}, "field id: 'serial' is no type"),
-        ({"key": "name"}, "key name is none of the fields"),
+        ({"key": "name"}, "invalid key name: expected one of the fields"),
         ({"cuont": 1}, "cuont"),
     )
 

@@ -14,7 +14,7 @@ from .base import SinkCase
 
 BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"jdbcUrl": None}, "jdbcUrl is missing"),
-    ({"jdbcUrl": "localhost:5432"}, "jdbcUrl 'localhost:5432' is no URL of a database"),
+    ({"jdbcUrl": "localhost:5432"}, "invalid jdbcUrl 'localhost:5432': expected a database URL"),
     ({"tableName": None}, "tableName is missing"),
     ({"tabelName": "x"}, "did you mean tableName?"),
     ({"tableName": "nowhere"}, "the database has no table nowhere"),

@@ -22,7 +22,7 @@ from tests.connectors.servers.mosquitto import Mosquitto
 _TIMEOUT_S = 30.0
 _BAD: list[tuple[dict[str, Any], str]] = [
     ({"serverHost": None}, "serverHost is missing"),
-    ({"serverHost": "mqtt://127.0.0.1"}, "serverHost: 'mqtt://127.0.0.1' is no name or address"),
+    ({"serverHost": "mqtt://127.0.0.1"}, "invalid serverHost 'mqtt://127.0.0.1': expected a host name"),
     ({"serverPort": 1}, "Connection refused"),
     ({"password": "wrong"}, "refuses the connection: Not authorized"),
     ({"username": None}, "password: it needs a username"),

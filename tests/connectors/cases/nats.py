@@ -19,7 +19,7 @@ from tests.connectors.servers.nats import NatsServer
 _T = TypeVar("_T")
 _BAD: list[tuple[dict[str, Any], str]] = [
     ({"url": None}, "url is missing"),
-    ({"url": "http://127.0.0.1"}, "url: 'http://127.0.0.1' is no nats://host:port"),
+    ({"url": "http://127.0.0.1"}, "invalid url 'http://127.0.0.1': expected nats://host:port"),
     ({"url": "nats://127.0.0.1:1"}, "Connect call failed"),
     ({"password": "wrong"}, "Authorization Violation"),
     ({"username": None}, "password: it needs a username"),

@@ -14,7 +14,7 @@ from tests.connectors.servers.rabbitmq import RabbitServer
 _SILENCE_S = 0.3
 _BAD: list[tuple[dict[str, Any], str]] = [
     ({"host": None}, "host is missing"),
-    ({"host": "amqp://127.0.0.1"}, "host: 'amqp://127.0.0.1' is no name or address"),
+    ({"host": "amqp://127.0.0.1"}, "invalid host 'amqp://127.0.0.1': expected a host name"),
     ({"port": 1}, "Connection refused"),
     ({"password": "wrong"}, "ACCESS_REFUSED"),
     ({"virtualHost": "none"}, "vhost none not found"),

@@ -12,7 +12,7 @@ from tests.connectors.servers.redis import RedisServer
 
 _BAD_HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"redisHosts": None}, "redisHosts is missing"),
-    ({"redisHosts": "redis://127.0.0.1"}, "redisHosts: 'redis://127.0.0.1' is no host:port"),
+    ({"redisHosts": "redis://127.0.0.1"}, "invalid redisHosts entry 'redis://127.0.0.1': expected host:port"),
     ({"redisHosts": "127.0.0.1:1"}, "Connection refused"),
     ({"redisPassword": "wrong"}, "refuses user or password"),
     ({"redisPassword": None}, "refuses user or password"),
@@ -40,7 +40,7 @@ class RedisValues(_Redis, SinkCase):
     connector = "redis"
     server = RedisServer
     is_exact = True
-    bad_configs = [*_BAD_HOSTS, ({"key": "{id}"}, "{id} is no place")]
+    bad_configs = [*_BAD_HOSTS, ({"key": "{id}"}, "unknown placeholder {id}")]
 
     def configs(self) -> dict[str, object]:
         """See `Case.configs`."""

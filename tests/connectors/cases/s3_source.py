@@ -108,7 +108,9 @@ class LocalS3SourceCase(S3SourceCase):
 
     server = None
     has_target = True
-    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [({"path": "file:///there/is/none"}, "is no directory")]
+    bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
+        ({"path": "file:///there/is/none"}, "is not a directory")
+    ]
 
     @property
     def path(self) -> Path:

@@ -35,7 +35,7 @@ class WebsocketSourceCase(SourceCase):
         ({"url": "http://127.0.0.1/feed"}, "url: 'http://127.0.0.1/feed' is not ws://host:port/path"),
         ({"url": "ws://127.0.0.1:1/feed"}, "retrying"),
         ({"token": "wrong"}, "HTTP 401"),
-        ({"headers": {"a b": "c"}}, "headers: 'a b' is no header"),
+        ({"headers": {"a b": "c"}}, "headers: invalid header 'a b'"),
         ({"headers": TOKEN}, "headers: Authorization and token are the same"),
         ({"messageTypes": "images"}, "messageTypes must be one of all, text, binary"),
         ({"urls": "x"}, "urls is no field"),
