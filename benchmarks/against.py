@@ -1,9 +1,9 @@
-"""`python -m benchmarks.against COMMIT`: is this tree slower than that commit? Both are measured in turn, in one run.
+"""`python -m benchmarks.against COMMIT`: is this tree slower than a commit? Both are measured in alternation.
 
-A round measures each group of rows on both trees, one right after the other, the base first in every other round; what
-the machine does meanwhile to both is the same. Of each tree the wheel is measured that `pip install` makes of it, with
-the packages installed here and by this tree's benchmarks (see `short_rows`). Uncommitted changes of this tree are
-measured. A commit whose wheel pip's isolated build does not compile is built with the tools installed here, so that
+A round measures each group of rows on both trees, one right after the other, the base first in every other round, so
+that other load on the machine affects both equally. For each tree, the wheel that `pip install` builds is measured,
+with the packages installed here and this tree's benchmarks (see `short_rows`). Uncommitted changes of this tree are
+included. If pip's isolated build does not compile a commit's wheel, it is built with the tools installed here, so that
 compiled code is compared with compiled code; `MAGNETAR_PURE=1` compares both as pure Python.
 
 Exit code: 0 if no row is slower, 1 if one is, 2 if one could not be measured.

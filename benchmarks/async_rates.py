@@ -1,4 +1,4 @@
-"""An async function whose calls wait, beside what waiting allows, and beside asyncio loops that do the same."""
+"""An async function whose calls wait, compared with the theoretical rate and with asyncio loops that do the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Awaited sends one after the other, with batching and without it in turns on one broker."""
+"""Sequential awaited sends, alternately with and without batching on one broker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.beside_kafka [--quick] [--write]`: Spark on Apache Kafka and on us in turn, as ratios.
+"""`python -m benchmarks.beside_kafka [--quick] [--write]`: Spark on Apache Kafka and on Magnetar, as ratios.
 
-`make bench-kafka KAFKA=<starter>` names the program that starts an Apache Kafka. Spark is 4.0, as `CONNECTOR` is. Both
-topics have the same rows, which each system's official Python client has sent in batches of 1,000; that they are the
-same is checked first. Spark 4.0 has no read limits for sources in Python, so both sides read a backlog as one batch.
+`make bench-kafka KAFKA=<starter>` names the program that starts an Apache Kafka. Spark is 4.0, like `CONNECTOR`. Both
+topics contain the same rows, sent by each system's official Python client in batches of 1,000; this is verified first.
+Spark 4.0 has no read limits for Python sources, so both sides read a backlog as one batch.
 """
 
 from __future__ import annotations

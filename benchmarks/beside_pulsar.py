@@ -1,9 +1,9 @@
-"""`python -m benchmarks.beside_pulsar [--only NAME] [--quick] [--write]`: Apache Pulsar and we in turn, as ratios.
+"""`python -m benchmarks.beside_pulsar [--only NAME] [--quick] [--write]`: Apache Pulsar and Magnetar, as ratios.
 
-`make bench-pulsar PULSAR=<starter>` names the program that starts an Apache Pulsar, as `make test-pulsar` does. Both
-brokers run all the time, and one of them works: the next measurement begins when the other is quiet. Functions read the
-same entries, which the official client has written; every output is compared. The function's JVM gets half of the
-messages to warm up, and so do we; Pulsar gets an unmeasured load of each kind before it is published to.
+`make bench-pulsar PULSAR=<starter>` names the program that starts an Apache Pulsar, as for `make test-pulsar`. Both
+brokers run all the time, but only one has load: the next measurement starts once the other is idle. Functions read the
+same entries, written by the official client; every output is compared. Both sides' functions get half of the messages
+as warm-up, and Pulsar's broker an unmeasured load of each kind before publishing is measured.
 """
 
 from __future__ import annotations

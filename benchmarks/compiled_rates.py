@@ -1,6 +1,6 @@
-"""The same wheel with its compiled modules and without, in turn: what compiling is worth.
+"""The same wheel with and without its compiled modules, alternately: the gain from compilation.
 
-Each measurement is a process of its own, with its server: `MAGNETAR_PURE=1` tells both to take the sources.
+Each measurement runs in its own process, with its own server: `MAGNETAR_PURE=1` makes both use the sources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sources and sinks: lines of a file through a function into Parquet, and the memory of an idle connector.
 
-The rate is that of records which the sink has acknowledged, and so synced, between 10 % and 95 % of all; what is in the
-Parquet files is compared with the lines, all of them, in their order.
+The rate counts records that the sink has acknowledged, and so synced, between 10 % and 95 % of all. The contents of the
+Parquet files are compared with all lines, in order.
 """
 
 from __future__ import annotations

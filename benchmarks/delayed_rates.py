@@ -1,11 +1,11 @@
-"""A million delayed messages of the official client: what taking them costs, and giving them out.
+"""A million delayed messages of the official client: the cost of receiving and of delivering them.
 
-A million messages are published with times at random within the next hour, while a consumer is there that gets none of
-them. The broker starts again, and finds out by reading what waits; what it has in memory by that, beyond what it had
-before, is the memory of the row. Then delayed delivery is switched off for the namespace, which makes all of them due
-(the broker looks at that every ten seconds at least; the rate is that from the first message to the last).
+A million messages are published with random delivery times within the next hour, while a connected consumer receives
+none of them. The broker is restarted, and reads the topic to find the delayed messages; the resulting increase in
+memory is reported. Then delayed delivery is disabled for the namespace, which makes all of them due (the broker checks
+this at least every ten seconds; the rate is measured from the first message to the last).
 
-How late messages are is measured apart, on fewer of them, whose times come while the consumer waits.
+The delay beyond the delivery time is measured separately, with fewer messages that become due while the consumer waits.
 """
 
 from __future__ import annotations

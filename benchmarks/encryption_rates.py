@@ -1,4 +1,4 @@
-"""How fast messages are encrypted and decrypted from end to end, with our client and with the official one."""
+"""End-to-end encryption and decryption rates, with our client and with the official one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What EFFECTIVELY_ONCE costs: the same function at least once and effectively once, with and without state.
+"""The cost of EFFECTIVELY_ONCE: the same function at least once and effectively once, with and without state.
 
-On each input: the official client's two shapes, and our own encoder's beside them.
+Measured on each input: the official client's two shapes, and our own encoder's.
 """
 
 from __future__ import annotations

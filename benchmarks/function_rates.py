@@ -1,8 +1,8 @@
-"""Throughput of one function instance, beside the same function as a loop on the official client.
+"""Throughput of one function instance, compared with the same function as a loop on the official client.
 
-The input lies in the topic before the function starts. The rate is the slope of the output topic's `msgInCounter`
-between 10 % and 95 % of the messages, so neither start nor end counts. The outputs are compared with the expected
-ones, all of them, ours in order.
+The input is in the topic before the function starts. The rate is the slope of the output topic's `msgInCounter` between
+10 % and 95 % of the messages, which excludes start and end. All outputs are compared with the expected ones, ours also
+in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all benchmarks of growth have in common: sizes, and what a server uses while nothing happens."""
+"""Shared parts of the growth benchmarks: sizes, and a server's usage when idle."""
 
 from __future__ import annotations
 

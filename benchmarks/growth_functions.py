@@ -1,4 +1,4 @@
-"""Thread functions on one worker: what one more costs, and the start of a worker that has so many."""
+"""Thread functions on one worker: the cost of each, and the worker's start with many of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions of one topic, and consumers of one Shared subscription: rates over so many, and starting with them."""
+"""Many partitions of one topic, and many consumers of one Shared subscription: rates, and function start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics of one broker: what one more costs, the broker's start with them, and publishing to one of them."""
+"""Topics of one broker: the cost of each, the broker's start with many, and publishing to one of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Apache Pulsar's own Java function, the ExclamationFunction of its examples, in a JVM of its own.
+"""Apache Pulsar's own Java function, the ExclamationFunction of its examples, in a separate JVM.
 
-Pulsar's LocalRunner runs it, as `pulsar-admin functions localrun` does, with the heap that a process of Pulsar's worker
-gets. So it does not matter how the worker of an Apache Pulsar starts functions, or whether it has one. Its code comes
-from Maven in the version of the broker.
+It is run by Pulsar's LocalRunner, like `pulsar-admin functions localrun`, with the heap size of a process instance of
+Pulsar's worker. So the configuration of the Apache Pulsar's worker, and whether it has one, do not matter. The code is
+downloaded from Maven in the broker's version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sink ``jdbc`` beside a bare ``executemany`` of the same driver: the same rows, batches and transactions."""
+"""The ``jdbc`` sink compared with a bare ``executemany`` of the same driver: same rows, batches and transactions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What reads a topic of Kafka without us: a loop around the library's consumer.
+"""Reading a Kafka topic without Magnetar: a loop around the library's consumer.
 
-`python -m benchmarks.kafka_loop SERVERS TOPIC COUNT [NAME=VALUE …]` reads so many records and prints how many it read
-in a second, between 10 % and 95 % of them. More settings of the consumer may follow.
+`python -m benchmarks.kafka_loop SERVERS TOPIC COUNT [NAME=VALUE …]` reads COUNT records and prints the rate per second
+between 10 % and 95 % of them. Further consumer settings may be given.
 """
 
 from __future__ import annotations

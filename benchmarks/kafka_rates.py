@@ -1,7 +1,7 @@
-"""Throughput of the Kafka source, beside a bare loop around the consumer of the library that it uses.
+"""Throughput of the Kafka source, compared with a bare loop around the same library's consumer.
 
-The records lie in a topic of one partition before either begins. Both rates are slopes between 10 % and 95 % of the
-records; the source's is that of the output topic's `msgInCounter`, so it includes publishing and storing.
+The records are in a topic with one partition before either starts. Both rates are slopes between 10 % and 95 % of the
+records; the source's is the slope of the output topic's `msgInCounter`, so it includes publishing and storing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Dead letters: a function that fails for every message, beside loops that send each message on with why.
+"""Dead letters: a function that fails for every message, compared with loops that forward each message with the error.
 
-With `maxMessageRetries: 0` a message that fails is a letter at once, so this is what failing costs: an exception, its
-traceback, two lines of the log, a message published with properties, an acknowledgement. The loops have the exception
-and its message only: neither a traceback nor a log.
+With `maxMessageRetries: 0`, a failed message becomes a dead letter immediately, so this measures the cost of failure:
+an exception with traceback, two log lines, publishing a message with properties, and an acknowledgement. The loops have
+only the exception and its message, without traceback and log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the figures were measured on, and what a process uses."""
+"""Description of the machine, and resource usage of processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Publishes numbered rows with the time of the moment at an even rate, by the official client of a system.
+"""Publishes numbered rows with the current time at a constant rate, with a system's official client.
 
-`python -m benchmarks.paced_publish kafka|magnetar ADDRESS TOPIC PARTITIONS RATE COUNT` takes the partitions in turn and
-prints the rows per second that it reached. Both clients send a batch when it is `LINGER_MS` old.
+`python -m benchmarks.paced_publish kafka|magnetar ADDRESS TOPIC PARTITIONS RATE COUNT` uses the partitions in turn and
+prints the achieved rows per second. Both clients send a batch once it is `LINGER_MS` old.
 """
 
 from __future__ import annotations

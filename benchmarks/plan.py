@@ -1,4 +1,4 @@
-"""What every benchmark is given: how long, how often, and where."""
+"""Parameters of all benchmarks: durations, repeats, and directory."""
 
 from __future__ import annotations
 

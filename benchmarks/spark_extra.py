@@ -1,7 +1,7 @@
-"""What the benchmarks of Spark have in common: whether it is there, and a process of its own for each.
+"""Shared parts of the Spark benchmarks: whether Spark is installed, and running each in a separate process.
 
-PySpark changes the process that it runs in, so each measures in another one, which prints JSON on its last line. Should
-that be ended, its JVM ends too: that lives as long as the pipe from its parent.
+PySpark modifies its process, so each benchmark measures in a child process, which prints JSON on its last line. If the
+child is killed, its JVM ends, too, as it lives only as long as the pipe from its parent.
 """
 
 from __future__ import annotations

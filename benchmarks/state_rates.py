@@ -1,7 +1,7 @@
-"""State through the context: words counted, and single calls, beside one question to the state store for each call.
+"""State through the context: counting words, and single calls, compared with one state store request per call.
 
-The keys of single calls are those of the official client's messages, or their first letter where they have none. In
-our own encoder's messages, which have none either, keys stand in the text.
+The keys of single calls are those of the official client's messages, or their first letter for messages without keys.
+In our own encoder's messages, which have no keys either, keys are in the text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One million keys: how soon the state store serves again after `kill -9`, how soon a key is shown, and its memory."""
+"""One million keys: recovery time of the state store after `kill -9`, read latency of a key, and memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Admission of a worker: refuses one that must not join, with the reason and what to do.
+"""Admission of a worker: rejects a worker that must not join, with the reason and what to do.
 
-Two workers with one id would both start the instances of that id; and Apache Pulsar's own workers, which share the
-names of topics and subscription, would be elected to lead a cluster whose packages they cannot read, and we theirs.
+Two workers with the same id would both start the instances assigned to it. Apache Pulsar's own workers use the same
+topic and subscription names, so they could be elected to lead a cluster whose packages they cannot read, and vice
+versa.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from ..wire.functions_pb2 import FunctionMetaData
 from .functions.package_intake import PACKAGE_PREFIX
 
 MARK = "magnetar"
-"""Property of each worker's membership that tells it from one of Apache Pulsar's."""
+"""Property of each worker's membership that distinguishes it from Apache Pulsar's workers."""
 
 _PROBE_TIMEOUT_S = 2.0
 
 
 def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: Iterable[FunctionMetaData]) -> None:
-    """Refuse a namespace that Apache Pulsar's own workers use.
+    """Reject a namespace used by Apache Pulsar's own workers.
 
     Raises:
-        MagnetarError: with the remedy.
+        MagnetarError: the namespace is in use; the message says what to do.
     """
     strangers = [parse_member(name) for name, properties in participants(topic_stats) if MARK not in properties]
     workers = sorted(member.worker_id for member in strangers if member)
@@ -47,10 +48,10 @@ def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: I
 
 
 def check_tls(me: Member, topic_stats: Mapping[str, Any]) -> None:
-    """Refuse to join, with TLS alone, workers that have none: neither could ask the other.
+    """Reject a TLS-only worker in a cluster without TLS: the workers could not reach each other.
 
     Raises:
-        MagnetarError: with the remedy.
+        MagnetarError: the other workers have no TLS; the message says what to do.
     """
     if me.is_tls_only:
         for member in read_roster(topic_stats).members:

@@ -1,4 +1,4 @@
-"""Assembly of a worker: managers, logs, packages and runtimes, connected, and the REST interface over them."""
+"""Assembly of a worker from managers, logs, packages, runtimes and the REST interface."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ async def make_runtime_manager(
     Args:
         config: the worker's settings.
         worker_id: its id.
-        fetch_package: where packages come from.
-        owners: as whom functions run.
-        zygote: what process instances are forked from; None: it is started by exec.
+        fetch_package: fetches packages.
+        owners: provides the roles that functions run as.
+        zygote: process from which process instances are forked; None to start it with exec.
     """
     environment = InstanceEnvironment(
         worker_id=worker_id,
@@ -129,10 +129,10 @@ async def make_runtime_manager(
 
 
 def isolation_of(config: WorkerConfig) -> Isolation | None:
-    """Return whom the instances of a worker run as and where; None: as the worker.
+    """Return the system users and directories of a worker's instances; None if they run as the worker's user.
 
     Raises:
-        InvalidConfig: this process cannot become others, or a user cannot be used.
+        InvalidConfig: this process cannot switch users, or a user is not usable.
     """
     if not config.process_users:
         return None
@@ -140,13 +140,13 @@ def isolation_of(config: WorkerConfig) -> Isolation | None:
 
 
 class Connections(NamedTuple):
-    """What a worker is connected by.
+    """A worker's connections.
 
     Attributes:
-        admin: the broker's REST interface.
-        http: other workers.
-        client: topics.
-        elsewhere: any address that requests name, such as those of packages: nothing is shown there.
+        admin: to the broker's REST interface.
+        http: to other workers.
+        client: to topics.
+        elsewhere: to URLs in requests, such as package URLs; sends no credentials.
     """
 
     admin: BrokerAdmin
@@ -226,7 +226,7 @@ class Parts:
         self.state_changes = StateChanges(self.metadata, self._what_runs, self.tables)
 
     async def _may_consume(self, metadata: FunctionMetaData, topic: str) -> bool:
-        """Return whether the owner of a function may still use its subscription of a topic."""
+        """Return whether a function's owner may still use its subscription on a topic."""
         if not self.owners.is_enabled:
             return True
         subscription = subscription_of(metadata.functionDetails)
@@ -306,7 +306,7 @@ class Parts:
         await self.owners.keep_renewed(owners_here)
 
     async def run_instances(self, runtime: RuntimeManager) -> None:
-        """Let the runtime follow the assignments, until cancelled."""
+        """Apply assignments to the runtime, until cancelled."""
         me = self.membership.me.worker_id
         tasks = TaskSet(f"worker {me}")
         tasks.keep(lambda: self._remove_logs(runtime), "logs of deleted functions")
@@ -328,7 +328,7 @@ class Parts:
             await tasks.close()
 
     async def _follow(self, runtime: RuntimeManager) -> None:
-        """Have the runtime follow the assignments that changed since the last call, or all."""
+        """Apply the assignments that changed since the last call, or all, to the runtime."""
         me = self.membership.me.worker_id
         moved, self._moved = self._moved, set()
         if moved is None:
@@ -338,9 +338,9 @@ class Parts:
         await runtime.change({str(key): held if held and held.workerId == me else None for key, held in found})
 
     async def _remove_logs(self, runtime: RuntimeManager) -> None:
-        """Remove the logs of functions that are deleted, also of those deleted while this worker was down.
+        """Remove the logs of deleted functions, including those deleted while this worker was down, until cancelled.
 
-        Until cancelled. While instances are still ending it is tried again.
+        Retried while instances are still ending.
         """
         self._deleted.set()
         while True:
@@ -361,7 +361,7 @@ class Parts:
         return await self._intake.fetch(location)
 
     async def _applied(self) -> None:
-        """Return when the runtime follows everything that the log of assignments held at the call."""
+        """Return once the runtime has applied all assignments that were in the log at the time of the call."""
         await self.scheduler.log.catch_up()
         await self._is_applied.wait()
 
@@ -388,7 +388,7 @@ class Parts:
 
             return metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
 
-        # The first path that matches answers: a key of a state may end like a path of a function.
+        # The first matching path wins: a state key may end like another path of a function.
         tables = (
             state.routes(), functions.routes(), deployments.routes(), cluster.routes(),
             PackagesRoutes(self.package_index, self.packages).routes(),

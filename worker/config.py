@@ -25,41 +25,42 @@ class WorkerConfig:
     Attributes:
         service_url: the broker, ``pulsar://host:port``.
         admin_url: the broker's REST interface, ``http://host:port``.
-        data_dir: packages and logs are kept below; nothing in it is the only copy of anything.
+        data_dir: directory for packages and logs; it contains only copies, or data that can be recreated.
         host: address to listen on.
         advertised_host: where others reach this worker (`workerHostname`, ``--advertised-address``); empty takes
             `host`, or this machine's name when `host` means all addresses.
-        worker_port: port of the REST interface without TLS; 0 takes a free one, None listens on none.
-        worker_tls_port: `workerPortTls`, with TLS; 0 takes a free one, None listens on none. Other workers and the
-            broker ask there.
-        tls: how TLS is spoken there; see `ServerTls` for the names in functions_worker.yml.
-        security: who may ask; see `ServerSecurity`.
-        client_security: what the worker shows to the broker and to other workers (`brokerClientAuthenticationPlugin`,
-            `brokerClientAuthenticationParameters`, `brokerClientTrustCertsFilePath`, …).
-        allowed_hosts: names by which requests may call it, beside those of this machine and `advertised_host`, and
-            whose pages may ask (`webServiceAllowedHosts`).
-        worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
+        worker_port: port of the REST interface without TLS; 0 for a free port, None for no such port.
+        worker_tls_port: `workerPortTls`, with TLS; 0 for a free port, None for no such port. Other workers and the
+            broker use it.
+        tls: TLS settings of that port; see `ServerTls` for the names in functions_worker.yml.
+        security: authentication of clients; see `ServerSecurity`.
+        client_security: credentials and TLS settings for connections to the broker and to other workers
+            (`brokerClientAuthenticationPlugin`, `brokerClientAuthenticationParameters`,
+            `brokerClientTrustCertsFilePath`, …).
+        allowed_hosts: host names accepted in requests, in addition to this machine's and `advertised_host`, and whose
+            web pages may send requests (`webServiceAllowedHosts`).
+        worker_id: unique in the cluster; empty for ``<host>-<port>``.
         functions_namespace: tenant/namespace of the internal topics (`pulsarFunctionsNamespace`).
-        metadata_topic: name of the topic in it that keeps the functions (`functionMetadataTopicName`).
-        assignments_topic: of the one that says who runs what (`functionAssignmentTopicName`).
-        coordination_topic: of the one that elects (`clusterCoordinationTopicName`).
-        packages_topic: of the one that keeps the names of packages; ours, too.
-        locks_topic: of the one by which no two workers run the same instance; ours, Pulsar has no key for it.
-        function_url_patterns: regular expressions of the addresses, http, https or file, from which functions may take
-            packages (`additionalEnabledFunctionsUrlPatterns`); none by default.
+        metadata_topic: topic of the functions (`functionMetadataTopicName`).
+        assignments_topic: topic of the assignments (`functionAssignmentTopicName`).
+        coordination_topic: topic of the leader election (`clusterCoordinationTopicName`).
+        packages_topic: topic of the package names; not in Pulsar.
+        locks_topic: topic of the locks that prevent two workers from running the same instance; not in Pulsar.
+        function_url_patterns: regular expressions of allowed package URLs of functions, http, https or file
+            (`additionalEnabledFunctionsUrlPatterns`); none by default.
         connector_url_patterns: the same for sources and sinks (`additionalEnabledConnectorUrlPatterns`).
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         state_url: the table service, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS (`stateStorageServiceUrl`);
-            empty: functions keep no state.
-        state_key_file: with the key of the table service (`stateStorageTokenSecretKey`; ours); each function gets the
-            token of its own table then. Empty where the service asks for no token.
-        spark_master: where Spark functions run, as `spark.session_config.SessionConfig` takes it (`sparkMaster`).
+            empty: functions have no state.
+        state_key_file: file with the key of the table service (`stateStorageTokenSecretKey`; not in Pulsar); each
+            function then gets a token for its own table. Empty if the service requires no token.
+        spark_master: Spark master of Spark functions, as in `spark.session_config.SessionConfig` (`sparkMaster`).
         spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`).
-        spark_settings: of Spark itself, such as ``spark.executor.memory`` (`sparkSettings`); they win over ours.
+        spark_settings: Spark's own settings, such as ``spark.executor.memory`` (`sparkSettings`); they override ours.
         spark_starts_ahead: start that JVM as soon as the worker has a Spark function (`sparkStartAhead`), not with the
-            first run; it ends all the same when no run comes in `spark_idle_s`.
-        spark_class_archive: keep an archive of the JVM's classes, from which it starts faster (`sparkClassArchive`).
-        spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
+            first run; it still ends after `spark_idle_s` without a run.
+        spark_class_archive: keep an archive of the JVM's classes for faster starts (`sparkClassArchive`).
+        spark_idle_s: how long their idle driver waits for another run before it ends (`sparkIdleTimeoutSec`).
         secrets_provider: class that resolves the secrets of functions, ``module.Class`` (`secretsProviderClassName`);
             empty: functions' configs say where their secrets are.
         secrets_config: configuration passed to the secrets provider (`secretsProviderConfig`).

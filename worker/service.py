@@ -38,17 +38,18 @@ from .functions.owners import Owners
 from .rest.app import ReadinessGate
 
 SWITCH_INTERVAL_S = 0.0005
-"""Thread instances share this process: the default of 5 ms would hold the event loop up for as long."""
+"""Thread switch interval in seconds: thread instances share this process, and the default of 5 ms would block the event
+loop for that long."""
 
 MakeRuntime = Callable[[WorkerConfig, str, FetchPackage, Owners], Awaitable[RuntimeManager]]
-"""Makes what runs instances from the worker's settings, its id, where packages come from, and as whom they run."""
+"""Creates the runtime manager, given the worker's settings, its id, the package fetcher and the owners."""
 
 _START_TIMEOUT_S = 60.0
 _REACH_TIMEOUT_S = 5.0
 _RETRY_S = 1.0
 _UNREACHED = (MagnetarError, TimeoutError)
 _LEAD_TIMEOUT_S = 5.0
-"""How long a first worker may take to lead before it serves all the same; requests wait for a leader by themselves."""
+"""How long a first worker may take to lead before it serves anyway, in seconds; requests wait for a leader."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,11 +57,11 @@ class WorkerService:
     """One worker of the cluster."""
 
     def __init__(self, config: WorkerConfig, make_runtime: MakeRuntime = make_runtime_manager) -> None:
-        """Prepare a worker.
+        """Create a worker; `start` starts it.
 
         Args:
             config: its settings.
-            make_runtime: makes what runs instances; a test may have another.
+            make_runtime: creates the runtime manager; replaced in tests.
         """
         self.config = config
         self._make_runtime = make_runtime
@@ -72,12 +73,12 @@ class WorkerService:
         self.worker_tls_url = ""
 
     async def start(self) -> None:
-        """Start and serve; returns when requests are answered.
+        """Start; returns once requests are served.
 
         Cancellation: everything is stopped again.
 
         Raises:
-            MagnetarError: the port is taken, or the broker does not answer.
+            MagnetarError: the port is in use, or the broker does not answer.
         """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._failure = asyncio.get_running_loop().create_future()
@@ -141,7 +142,7 @@ class WorkerService:
             self._keep("tokens of functions", parts.keep_tokens)
         self._keep("cleanup of packages", parts.package_cleanup.run)
         self._keep("compaction of the logs", parts.keep_compacted)
-        # A leader that is leaving answers until it has left; then others ask the next one.
+        # A stopping leader keeps responding until it has left the cluster; then others use the next leader.
         stack.callback(gate.close)
         stack.push_async_callback(parts.membership.stop)
         runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package, parts.owners)
@@ -153,7 +154,7 @@ class WorkerService:
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
 
     async def _connect(self) -> tuple[Owners, Connections]:
-        """Return as whom functions run, and the connections of this worker, with what it shows itself."""
+        """Return the owners of functions, and this worker's connections with its own credentials."""
         config, stack = self.config, self._stack
         tokens = config.data_dir / "run" / "tokens"
         owners = Owners(config.security, config.client_security, config.authorization.super_user_roles, tokens)
@@ -168,9 +169,9 @@ class WorkerService:
         return owners, Connections(admin, http, client, elsewhere)
 
     async def _with_state_store(self) -> WorkerConfig:
-        """Return the settings with the state store beside the broker, where they name none.
+        """Return the settings, with the broker's state store if they contain none.
 
-        A store of a broker that asks for credentials wants a token from each worker, which is made with its key.
+        With authentication, the state store requires a token from each worker, signed with its key.
         """
         config = self.config
         is_secured = config.security.enabled or bool(config.client_security.auth_plugin)
@@ -194,7 +195,7 @@ class WorkerService:
         port = tls_port = 0
         if config.worker_tls_port is not None:
             config.tls.check_together("workerPortTls")
-            from ..security.server_tls import TlsServerContext  # with it comes ssl
+            from ..security.server_tls import TlsServerContext  # imports ssl
 
             tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self._keep("certificates", tls.keep_current)
@@ -206,7 +207,7 @@ class WorkerService:
         return port, tls_port
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
-        """Make sure of an address, waiting for a broker that is still to come as long as the settings say."""
+        """Check an address, waiting for a broker that is not up yet as long as configured."""
         retry = Retry(
             _UNREACHED, Backoff(_RETRY_S, _RETRY_S), self.config.broker_wait_s, is_final=lambda _: False,
             on_failure=lambda _: _log.info("no broker answers at %s yet, trying again", url),
@@ -220,7 +221,7 @@ class WorkerService:
             ) from exc
 
     def _spawn(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a part without which this worker would only look alive, until it stops; its end is the worker's."""
+        """Run an essential part until the worker stops; if it fails, the worker fails."""
 
         async def lasting() -> None:
             await make_work()

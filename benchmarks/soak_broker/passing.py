@@ -1,7 +1,8 @@
-"""Topics that are made and deleted again and again under few names, and a pattern that takes them all.
+"""Topics that are repeatedly created and deleted under a few names, and a pattern that matches them all.
 
-Each life of a topic has a number, which is in its messages: nothing of one life may be seen in the next one of the same
-name. A subscription of its own and the pattern's both take all messages of a life before the topic is deleted.
+Each incarnation of a topic has a number, which is in its messages: no message of one incarnation may appear in the next
+one with the same name. The topic's own subscription and the pattern's both consume all messages of an incarnation
+before the topic is deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Client of the broker's admin REST interface; uses only what Apache Pulsar offers too."""
+"""Client of the broker's admin REST interface; uses only endpoints that Apache Pulsar also has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REASON_CHARACTERS = 200
 
 
 class BrokerAdmin:
-    """A connection to the admin REST interface; close it in the end."""
+    """A connection to the admin REST interface; must be closed."""
 
     def __init__(self, admin_url: str, credentials: ClientCredentials | None = None) -> None:
         self._base_url = f"{admin_url.rstrip('/')}/admin/v2/"
@@ -91,7 +91,7 @@ class BrokerAdmin:
         return stats if isinstance(stats, dict) else {}
 
     async def consumers(self, topic: str, subscription: str) -> list[str]:
-        """Return who is connected to a subscription: the consumers' names."""
+        """Return the names of a subscription's consumers."""
         return [str(consumer.get("consumerName", "")) for consumer in await self._subscribers(topic, subscription)]
 
     async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
@@ -122,11 +122,11 @@ class BrokerAdmin:
         return list((await self._call("GET", f"persistent/{namespace}", ())).json())
 
     async def compact(self, topic: str) -> None:
-        """Have a topic compacted; that it is being compacted already is fine."""
+        """Trigger compaction of a topic; no error if it is already running."""
         await self._call("PUT", f"{parse_topic_name(topic).rest_path}/compaction", (409,))
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its subscriptions; one that does not exist is fine."""
+        """Delete a topic and its subscriptions; no error if it does not exist."""
         await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
 
     async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
@@ -136,14 +136,14 @@ class BrokerAdmin:
         return (await self._call("PUT", _path(topic, subscription), (409,), position)).is_success
 
     async def is_durable(self, topic: str, subscription: str) -> bool:
-        """Return whether a topic has a subscription of that name which outlives its consumers."""
+        """Return whether a topic has a durable subscription with this name."""
         found = (await self.topic_stats(topic)).get("subscriptions", {}).get(subscription, {})
         return bool(found.get("isDurable", found.get("durable", False)))
 
     async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
         """Delete a subscription from a topic or all its partitions; returns False while it is in use.
 
-        One that does not exist counts as deleted. If it is forced, consumers are disconnected.
+        A subscription that does not exist counts as deleted. With `is_forced`, consumers are disconnected.
         """
         path = _path(topic, subscription) + ("?force=true" if is_forced else "")
         answer = await self._call("DELETE", path, (404, 409, 412))

@@ -1,4 +1,4 @@
-"""What is granted, as a worker knows it: asked of the broker, and kept for a moment."""
+"""Grants as known to a worker: requested from the broker, and cached briefly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sending a request to the leader: to this worker, or over REST to another, through changes of the leader.
+"""Sending requests to the leader, this worker or another over REST, across changes of the leader.
 
-All steps of a request share a `Deadline`, those before it is handed over too.
+All steps of a request share a `Deadline`, including those before it is handed over.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _log = logging.getLogger(__name__)
 
 
 class Deadline:
-    """When a request ends, whatever its step, and what has held it up so far."""
+    """The deadline of all steps of a request, and the last reason for delay."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Begin now."""
+        """Start now."""
         self._timeout_s = timeout_s
         self._until = monotonic() + timeout_s
         self._reason = "the broker takes long"
 
     @property
     def remaining_s(self) -> float:
-        """Seconds that are left."""
+        """Remaining seconds."""
         return max(0.0, self._until - monotonic())
 
     @asynccontextmanager
     async def bound(self, outcome: str = "nothing was changed") -> AsyncIterator[None]:
-        """End what runs inside when the time is over.
+        """Cancel the body of the context at the deadline.
 
         Args:
-            outcome: what is said to have been done by then.
+            outcome: description of the state at that point, for the error message.
 
         Raises:
-            RequestRefused: 503, with what held it up.
+            RequestRefused: 503, with the reason for the delay.
         """
         try:
             async with asyncio.timeout(self.remaining_s):
@@ -72,7 +72,7 @@ class Deadline:
             ) from None
 
     async def ask(self, question: Callable[[], Awaitable[_T]]) -> _T:
-        """Return an answer of the broker, asking again while it is away; only inside `bound`. Cancellation: safe."""
+        """Return the broker's answer, with retries while it is unavailable; only inside `bound`. Cancellation: safe."""
         away, pauses = (ConnectionLost, OperationTimeout), Backoff(_BROKER_PAUSE_S, _BROKER_PAUSE_S)
         return await Retry(away, pauses, on_failure=self._note).call(question)
 
@@ -151,7 +151,7 @@ class HandOver:
         )
         if not answer.is_success:
             raise RequestRefused(answer.status, answer.reason)
-        # Answered only when this worker's own table shows the change: the next request here must see it.
+        # Respond only once this worker's own table contains the change, as its next request must see it.
         try:
             await self.metadata.wait_until_seen(request)
         except OperationTimeout as exc:

@@ -1,9 +1,9 @@
-"""Internal topic as the storage of a replicated log: everybody tails it, the leader appends to it.
+"""Internal topic as storage of a replicated log: all workers tail it, and the leader appends to it.
 
-The leader has the logs compacted, and readers take the compacted view: of each key the last record is enough. That
-holds for deletions too, because the leader writes them so that they stay in the view (`KEPT_TOMBSTONE`; Apache Pulsar
-up to 4.0.7 keeps them for want of an uncompressed size): a reader that was away while a key was deleted and the log was
-compacted still hears of it.
+The leader triggers compaction of the logs, and readers use the compacted view: the last record of each key is enough.
+That includes deletions, because the leader writes them in a form that compaction keeps (`KEPT_TOMBSTONE`; Apache Pulsar
+up to 4.0.7 keeps them because they have no uncompressed size). So a reader that was disconnected while a key was
+deleted and the log was compacted still learns of the deletion.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from ...wire.message_properties import KEPT_TOMBSTONE
 
 _RETRY_S = 1.0
 _BURST = 500
-"""Records that are on their way at once; below the client's bound of pending messages."""
+"""Maximum records in flight; below the client's limit for pending messages."""
 
 _log = logging.getLogger(__name__)
 
 
 def position_of(message_id: MessageId) -> Position:
-    """Return where in the log a message lies; internal topics hold one message per entry."""
+    """Return a message's position in the log; internal topics have one message per entry."""
     return message_id.ledger_id, message_id.entry_id
 
 
 async def keep_compacted(
     compact: Callable[[str], Awaitable[None]], topics: Sequence[str], is_leading: Callable[[], bool], period_s: float
 ) -> None:
-    """Ask the broker to compact internal topics, so that a worker's start does not read all that ever was.
+    """Trigger compaction of internal topics periodically, so that a starting worker does not read the whole history.
 
-    Until cancelled. Asking twice, as after a change of leader, does no harm; what fails is tried again after the next
+    Runs until cancelled. Triggering twice, as after a change of leader, is harmless; failures are retried in the next
     period.
 
     Args:
-        compact: asks for one topic.
-        topics: full names.
-        is_leading: whether this worker is the one to ask.
-        period_s: seconds between; never if that is not positive.
+        compact: triggers compaction of a topic.
+        topics: full topic names.
+        is_leading: returns whether this worker leads and so triggers compaction.
+        period_s: interval in seconds; never if not positive.
     """
     if period_s <= 0:
         await asyncio.Event().wait()
@@ -64,7 +64,7 @@ async def keep_compacted(
 
 
 class TopicLog:
-    """Topic that is read from its beginning for ever, and written by one producer alone."""
+    """A topic that is read continuously from its beginning, and written by a single exclusive producer."""
 
     def __init__(self, client: AsyncClient, topic: str, reader_name: str) -> None:
         self.topic = topic
@@ -76,7 +76,7 @@ class TopicLog:
         self._position: Position = (-1, -1)
 
     async def tail(self, apply: Apply) -> None:
-        """Hand each record on until cancelled; an error is logged and the reading goes on from where it was."""
+        """Pass on each record until cancelled; errors are logged, and reading continues at the same position."""
 
         def stopped(failure: Exception) -> None:
             _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, failure)
@@ -104,10 +104,10 @@ class TopicLog:
             await reader.close()
 
     async def catch_up(self) -> None:
-        """Return when everything that the topic held at the call has been handed on.
+        """Return once all records that the topic contained at the time of the call have been passed on.
 
-        Compaction may remove the last record before it was read here, if that has no key: so the end is looked up
-        again while it does not come.
+        Compaction may remove the last record before it was read, if it has no key; so the end is looked up again while
+        waiting.
         """
         end: Position = (sys.maxsize, 0)
         while True:
@@ -125,11 +125,11 @@ class TopicLog:
                     return
 
     async def open_writer(self, name: str) -> TopicWriter:
-        """Take the topic for writing.
+        """Acquire the topic for writing.
 
         Raises:
-            ProducerBusy, ProducerFenced: another leader holds it.
-            NotAllowed: the broker does not give it to one producer alone. Two leaders could write then, so none does.
+            ProducerBusy, ProducerFenced: another leader is writing to it.
+            NotAllowed: the broker does not allow exclusive producers; without them, two leaders could write.
         """
         config = ProducerConfig(
             name=name, access_mode="Exclusive", batching=False, empty_deletes=False, block_if_queue_full=True
@@ -148,7 +148,7 @@ def _properties(record: LogRecord) -> Mapping[str, str]:
 
 
 class TopicWriter:
-    """The leader's producer of an internal topic, alone on it."""
+    """The leader's exclusive producer on an internal topic."""
 
     def __init__(self, producer: Producer | PartitionedProducer) -> None:
         self._producer = producer
@@ -164,5 +164,5 @@ class TopicWriter:
         return position_of(last)
 
     async def close(self) -> None:
-        """Let the next leader write."""
+        """Release the topic for the next leader."""
         await self._producer.close()

@@ -27,10 +27,10 @@ class Leadership:
     def __init__(
         self, metadata: FunctionMetadataManager, scheduler: SchedulerManager, on_taken: Callable[[], None]
     ) -> None:
-        """Lead over these; `on_taken` is called each time that this worker begins to."""
+        """Manage leadership of these logs; `on_taken` is called each time this worker becomes the leader."""
         self._metadata = metadata
         self._on_taken = on_taken
-        self._logs = {"leader": metadata.log, "scheduler-manager": scheduler.log}  # by what their producers are called
+        self._logs = {"leader": metadata.log, "scheduler-manager": scheduler.log}  # by producer name
         self._is_active = False
         self._turned = asyncio.Event()
         self._has_taken = asyncio.Event()
@@ -38,11 +38,11 @@ class Leadership:
 
     @property
     def is_leading(self) -> bool:
-        """Whether requests are accepted here."""
+        """Whether this worker accepts requests as the leader."""
         return self._metadata.log.is_leading
 
     def became(self, is_active: bool) -> None:
-        """Note whether this worker's consumer is the active one; returns at once."""
+        """Record whether this worker's consumer is the active one; returns immediately."""
         self._is_active = is_active
         self._has_taken.clear()
         if not is_active:
@@ -54,14 +54,14 @@ class Leadership:
             log.follow()
 
     async def ready(self, timeout_s: float) -> None:
-        """Return once this worker leads, if it is to; at the latest after `timeout_s`. Cancellation: safe."""
+        """Wait until this worker leads, if its consumer is active, for at most `timeout_s`. Cancellation: safe."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._is_active and not self.is_leading:
                     await self._has_taken.wait()
 
     async def run_election(self, worker_id: str) -> None:
-        """Take and release the logs as the broker says, until cancelled."""
+        """Acquire and release the logs as the broker activates and deactivates the consumer, until cancelled."""
         try:
             while True:
                 await self._turned.wait()
@@ -99,7 +99,7 @@ class Leadership:
 
     async def _release(self) -> None:
         self._follow()
-        # The next leader must not decide anything while this one still removes what a deleted function leaves.
+        # The next leader must not decide anything while this one is still cleaning up after a deleted function.
         await self._metadata.deletions_ended()
         for log in self._logs.values():
             await log.close()

@@ -1,7 +1,7 @@
-"""Requests to other workers about their instances; a worker that does not answer delays no other.
+"""Requests to other workers about their instances; a worker that does not answer does not hold up the others.
 
-A round reads the list of workers once. It sends each worker a few requests at a time, all workers at once; a worker
-that leaves one unanswered gets no more in that round, so a round takes no longer than one answer may.
+A round reads the list of workers once. It sends requests to all workers concurrently, a few at a time to each; a worker
+that does not answer one gets no more in that round, so a round takes no longer than the timeout of one request.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ...web.client import Answer
 from ...wire.printable import one_line
 
 ANSWER_TIMEOUT_S = 1.5
-"""How long a worker may take to tell about one instance; it takes a few milliseconds."""
+"""Timeout in seconds for a request about one instance, which usually takes a few milliseconds."""
 
 _AT_ONCE = 8
-"""Questions to one worker: those to a silent one must leave connections for the others."""
+"""Maximum concurrent requests to one worker: an unresponsive one must leave connections for the others."""
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ class _Peer:
 
 
 class Round:
-    """The requests to other workers that one request needs."""
+    """The requests to other workers that are made for one request."""
 
     def __init__(self, membership: MembershipManager, http: httpx.AsyncClient) -> None:
         self._membership = membership
@@ -44,10 +44,10 @@ class Round:
         self._looking = asyncio.Lock()
 
     async def ask(self, worker_id: str, method: str, path: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Json:
-        """Return a worker's answer to a request.
+        """Send a request to a worker and return its response.
 
         Raises:
-            RequestRefused: it does not answer, or refuses; says which worker, and why.
+            RequestRefused: the worker does not answer, or refuses; the message names the worker and the reason.
         """
         peer = self._peers.setdefault(worker_id, _Peer())
         async with peer.turns:

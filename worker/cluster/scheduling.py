@@ -1,4 +1,4 @@
-"""Rounds of scheduling on the leader: who is there, who may run instances, what moves; rebalancing and drains."""
+"""Scheduling rounds of the leader: available workers, assignments, rebalancing and drains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduling:
-    """Has the scheduler assign instances to the workers that are there, while this worker leads."""
+    """Assigns instances to the available workers through the scheduler, while this worker leads."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Scheduling:
         self.reschedule()
 
     def reschedule(self, function: str | None = None) -> None:
-        """Have a round soon.
+        """Schedule a round soon.
 
         Args:
-            function: the only one that changed; None: the round looks at all.
+            function: the only function that changed; None to check all.
         """
         if function is None:
             self._changed = None
@@ -61,18 +61,18 @@ class Scheduling:
         self._dirty.set()
 
     def _take_changed(self) -> Changed | None:
-        """Return the functions that changed since this was called last; None if all are to be looked at."""
+        """Return the functions that changed since the last call, or None if all must be checked."""
         taken, self._changed = self._changed, set()
         return None if taken is None else {name: self._metadata.get(name) for name in taken}
 
     async def run(self) -> None:
-        """Schedule when something changed, and read the roster every `failure_check_ms`, until cancelled."""
+        """Schedule after changes, and read the roster every `failure_check_ms`, until cancelled."""
         evened_out_at = monotonic()
         while True:
             await within(self._config.failure_check_ms / 1000, self._dirty.wait())
             self._dirty.clear()
             if not self._metadata.log.is_leading:
-                # The roster may show that this worker leads, although no event said so.
+                # The roster may show that this worker leads even if the event was missed.
                 with contextlib.suppress(MagnetarError):
                     await self._membership.roster()
                 continue
@@ -93,7 +93,7 @@ class Scheduling:
             await self._incarnations()
         )  # never cached: a worker that joined before a function was created gets its share
         if self._membership.me.worker_id not in members:
-            # The leader itself is not connected: what it sees says nothing about the others.
+            # The leader itself is not connected, so it cannot judge the others.
             self._grace.restart()
             return
         now = monotonic()
@@ -112,10 +112,10 @@ class Scheduling:
         return set(self._scheduler.owners())
 
     async def rebalance(self) -> None:
-        """Even the load out; returns once the moves are decided and durable.
+        """Rebalance the load; returns once the moves are decided and durable.
 
         Raises:
-            RequestRefused: another call does so already, or there are too few workers.
+            RequestRefused: a rebalance is already running, or there are too few workers.
         """
         if self._is_rebalancing:
             raise RequestRefused(400, "Rebalance already in progress")
@@ -128,11 +128,11 @@ class Scheduling:
             self._is_rebalancing = False
 
     async def drain(self, worker_id: str) -> None:
-        """Begin to drain a worker.
+        """Start draining a worker.
 
         Raises:
-            RequestRefused: the worker is unknown or was drained, another drain runs, or there are too few workers.
-            NotLeader: another worker leads by now.
+            RequestRefused: the worker is unknown or drained, another drain is running, or there are too few workers.
+            NotLeader: another worker has become the leader.
         """
         async with self._drain_turn:
             incarnation = self._drains.check(worker_id, await self._incarnations(), self._owners())
@@ -140,5 +140,5 @@ class Scheduling:
         self.reschedule()
 
     async def drain_status(self, worker_id: str) -> dict[str, str]:
-        """Return the JSON that says how far the drain of a worker is."""
+        """Return the progress of a worker's drain as JSON."""
         return self._drains.status(worker_id, await self._incarnations(), self._owners())

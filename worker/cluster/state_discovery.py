@@ -1,8 +1,8 @@
-"""Finding the state store that runs beside a broker, as under `magnetar standalone`.
+"""Discovery of a broker's state store, as with `magnetar standalone`.
 
-The broker announces it in its internal configuration. Apache Pulsar has ``stateStorageServiceUrl`` there, too, for a
-table service that speaks another protocol: an answer without ``brokerServiceUrl`` and ``brokerServiceUrlTls``, which
-only ours have, is ignored. So is an address that is malformed, or that cannot be reached from here.
+The broker announces it in its internal configuration. Apache Pulsar also has ``stateStorageServiceUrl`` there, for a
+table service with another protocol; so a response without ``brokerServiceUrl`` and ``brokerServiceUrlTls``, which only
+Magnetar returns, is ignored. So is an address that is malformed or not reachable from here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AnnouncedStore(NamedTuple):
 
     Attributes:
         url: ``bk://host:port``, without a token.
-        broker_urls: where that broker speaks the binary protocol, without TLS and with it.
+        broker_urls: that broker's addresses of the binary protocol, without and with TLS.
     """
 
     url: str
@@ -41,7 +41,7 @@ class AnnouncedStore(NamedTuple):
 
 
 def announced_state_store(admin_url: str, credentials: ClientCredentials | None = None) -> AnnouncedStore | None:
-    """Return the state store beside a broker; None if it announces none, or refuses to tell this role. Blocking.
+    """Return a broker's state store, or None if it announces none or refuses this role. Blocking.
 
     Raises:
         ConnectionLost: the REST interface does not answer.
@@ -69,7 +69,7 @@ def announced_state_store(admin_url: str, credentials: ClientCredentials | None 
 
 
 def _reason_against(url: object, broker_urls: tuple[object, ...], admin_url: str) -> str:
-    """Return why an announced store cannot be used; empty if it can."""
+    """Return why an announced store is not usable; empty if it is."""
     try:
         host, _ = address_of(str(url))
         for one in broker_urls:
@@ -82,7 +82,7 @@ def _reason_against(url: object, broker_urls: tuple[object, ...], admin_url: str
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether an address, or all addresses of a name, belong to the machine that looks. Blocking."""
+    """Return whether an address, or all addresses of a name, are loopback addresses. Blocking."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

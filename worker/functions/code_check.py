@@ -1,6 +1,6 @@
-"""Has packages examined in other processes before they are stored: their source, and what their code does when loaded.
+"""Examination of packages in other processes before they are stored: their source, and loading of their code.
 
-Each question is asked once, however many requests ask it, and a tenant may have `UNDER_WAY_MAX` of them under way.
+Concurrent identical questions are answered once, and a tenant may have at most `UNDER_WAY_MAX` pending.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class _Answers(Generic[Q, A]):
 
 
 class CodeCheck:
-    """Has packages examined; bound to one event loop."""
+    """Examines packages; bound to one event loop."""
 
     def __init__(self, examine: Callable[[Question], Awaitable[str | None]], read_source: ReadSource) -> None:
-        """Prepare.
+        """Create a check.
 
         Args:
             examine: answers a question about code; see `runtime.interface.Examines`.
-            read_source: answers a question about a source; see there.
+            read_source: answers a question about source code; see there.
         """
         self._examine = examine
         self._code: _Answers[Question, str] = _Answers(lambda question: self._examine(question))
@@ -124,7 +124,7 @@ def _caught(read_source: ReadSource) -> Callable[[SourceQuestion], Awaitable[Sou
         try:
             return await read_source(question)
         except PackageError as error:
-            return PackageError(str(error))  # without the frames that it came through
+            return PackageError(str(error))  # drops the traceback
 
     return read
 

@@ -1,4 +1,4 @@
-"""Functions, sources and sinks: what requests about each kind of component have of their own."""
+"""Functions, sources and sinks: the specifics of requests for each kind of component."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _complete(config: ConnectorConfig, before: ConnectorConfig | None, *, kind: 
 
 
 def _notice(config: ConnectorConfig, *, kind: str) -> str:
-    """Return what an installed connector has to say about a stored config."""
+    """Return an installed connector's notice about a stored config."""
     name = connectors.built_in(config)
     if not name:
         return ""
@@ -135,7 +135,7 @@ def _installed(config: ConnectorConfig, kind: str, name: str) -> tuple[Connector
 
 
 def _with_secrets_kept(sent: _C, configs: Json, secrets: Json) -> _C:
-    """Return a config with the values from before for what GET had hidden; refused where there were none."""
+    """Return a config with hidden values replaced by the previous ones; raises if there are none."""
     return replace(
         sent,
         configs=None if sent.configs is None else with_kept(sent.configs, configs, "configs"),
@@ -154,7 +154,7 @@ def _shown(metadata: FunctionMetaData, kind: str) -> Json:
     name = (details.sink if kind == "sink" else details.source).builtin
     try:
         config = find(kind, name).config if name else None
-    except InvalidConfig:  # it is not installed here any more
+    except InvalidConfig:  # no longer installed here
         config = None
     if answer.get("configs"):
         answer["configs"] = hidden(config, answer["configs"])
@@ -164,7 +164,7 @@ def _shown(metadata: FunctionMetaData, kind: str) -> Json:
 
 
 _PLACES = ("env", "file", "path", "key")
-"""What says where a secret is, and is shown."""
+"""Keys that say where a secret is stored; their values are shown."""
 
 
 def _check_function(config: FunctionConfig) -> None:
@@ -179,7 +179,7 @@ def _merge_function(existing: FunctionConfig, sent: FunctionConfig) -> FunctionC
 
 
 def _shown_function(metadata: FunctionMetaData) -> Json:
-    """Return a function's config with the places of its secrets, and without what may be one."""
+    """Return a function's config with the locations of its secrets, but without values that may be secrets."""
     answer = conversion.to_json(metadata)
     if answer.get("secrets"):
         answer["secrets"] = {name: _place(secret) for name, secret in answer["secrets"].items()}
@@ -213,5 +213,5 @@ SINK = Component(
 
 
 def component_of(details: FunctionDetails) -> Component:
-    """Return which kind a record is of."""
+    """Return the kind of a record."""
     return {FunctionDetails.SOURCE: SOURCE, FunctionDetails.SINK: SINK}.get(details.componentType, FUNCTION)

@@ -1,8 +1,8 @@
 """Cursor reset: all instances of a function stop, its cursors move, a new incarnation starts.
 
-Under EFFECTIVELY_ONCE a cursor that is moved alone does nothing: what comes again is a repetition, and dropped. The
-incarnation in the function's record is what makes repetitions new messages. The order matters: no instance may run
-between the move and the record, or it would skip what the move brings back.
+Under EFFECTIVELY_ONCE, moving a cursor alone has no effect: redelivered messages are duplicates, and dropped. The new
+incarnation in the function's record makes them count as new messages. The order matters: no instance may run between
+the move and the new record, or it would skip the redelivered messages.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .prerequisites import subscription_of
 from .service import FunctionName, Functions, states_of
 
 CONSUMERS_GONE_S = 5.0
-"""After the instances have said that they stopped; one that hangs may not have."""
+"""How long to wait for consumers to disappear after the instances have stopped, in seconds; one may hang."""
 _POLL_S = 0.1
 _ATTEMPTS = 10
 
 EVERYWHERE = ((-1, -1), (2**63 - 1, 2**63 - 1))
-"""Positions that every topic has: its first message, its end."""
+"""Positions that are valid in every topic: its first message, its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a function is to begin again: at a publish time, or a position.
+    """The new position of a function: a publish time, or a message position.
 
     Attributes:
-        timestamp_ms: with the first message published then or later; None if a position is given.
+        timestamp_ms: restart with the first message published at this time or later; None if a position is given.
         position: ledger and entry.
-        partition: which partition the position is of; -1 if the topic has none.
-        topic: only this input; None moves all.
+        partition: partition of the position; -1 for a non-partitioned topic.
+        topic: move only this input; None for all.
     """
 
     timestamp_ms: int | None = None
@@ -50,10 +50,10 @@ class Target:
 
 
 def read_target(body: Any) -> Target:
-    """Return the target that a request's JSON names.
+    """Parse the target in a request's JSON.
 
     Raises:
-        RequestRefused: it names none, or two.
+        RequestRefused: it contains no target, or two.
     """
     if not isinstance(body, Mapping) or (body.get("timestamp") is None) == (body.get("messageId") is None):
         raise RequestRefused(400, 'where to? Send {"timestamp": milliseconds} or {"messageId": {ledgerId, entryId}}')
@@ -83,19 +83,19 @@ class CursorReset:
     def __init__(
         self, functions: Functions, instances: Instances, admin: BrokerAdmin, may_consume: MayConsume = everybody_may
     ) -> None:
-        """Prepare; ``may_consume`` says whether the owner of a function may use its subscription of a topic."""
+        """Create it; ``may_consume`` returns whether a function's owner may use its subscription on a topic."""
         self._functions = functions
         self._instances = instances
         self._admin = admin
         self._may_consume = may_consume
 
     async def run(self, name: FunctionName, target: Target) -> None:
-        """Have a function begin again at a target; returns when its instances are to start.
+        """Restart a function at a target; returns once its instances have been told to start.
 
-        Cancellation: the function may stay stopped, as it does if this worker dies; start it, and repeat the request.
+        Cancellation: the function may stay stopped, as when this worker dies; start it, and repeat the request.
 
         Raises:
-            RequestRefused: the target does not fit the inputs, or an instance does not stop.
+            RequestRefused: the target does not match the inputs, or an instance does not stop.
         """
         before = self._functions.find(name)
         topics = await self._topics(before, target)

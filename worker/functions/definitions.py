@@ -1,4 +1,4 @@
-"""The connectors that are installed on this worker, as ConnectorDefinition of Pulsar."""
+"""The connectors installed on this worker, as Pulsar's ConnectorDefinition."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ KINDS = ("source", "sink")
 
 
 def connector_definitions(*kinds: str) -> list[dict[str, Any]]:
-    """Return the definitions of all connectors that have one of these kinds. Blocking: modules are imported.
+    """Return the definitions of all connectors of these kinds. Blocking: modules are imported.
 
-    Ours are ``aliases``, other names under which it is known, ``extra``, what has to be installed for it as in
-    ``magnetar[kafka]``, and ``notVerified``, why it was never run against a real server.
+    Fields not in Pulsar: ``aliases``, alternative names; ``extra``, the extra to install, as in ``magnetar[kafka]``;
+    and ``notVerified``, why it has not been tested with a real server.
     """
     by_name: dict[str, dict[str, Any]] = {}
     wanted: set[str] = set()

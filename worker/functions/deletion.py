@@ -30,7 +30,7 @@ from .prerequisites import subscription_of
 from .service import FunctionName
 
 _ATTEMPTS = 10
-"""The one who lost the lock asks for it again, and may be faster; rarely twice."""
+"""Attempts to replace a lock: its previous holder may reacquire it first, but rarely more than once."""
 
 MayConsume = Callable[[FunctionMetaData, str], Awaitable[bool]]
 """Returns whether a function's owner may use its subscription on a topic."""

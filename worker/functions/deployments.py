@@ -1,4 +1,4 @@
-"""How far the newest version of a function is, asked of all workers that run it: what clients and leader wait for."""
+"""Progress of a function's newest version on all workers that run it; clients and the leader wait for it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .instances import Instances
 from .service import FunctionName
 
 FAILED_RESTARTS = 3
-"""After so many restarts that led to nothing a version counts as failed: by then a second has passed, and what an
-outage of the broker would hold up waits instead."""
+"""Number of failed restarts after which a version counts as failed: by then a second has passed. During an outage of
+the broker, instances wait instead of restarting."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a version is.
+    """Progress of a version.
 
     Attributes:
-        state: of `web.deployments`: starting, running, stopped or failed.
-        num_instances: that are to run.
-        num_running: that do.
-        error: what an instance says that does not run, with its traceback.
-        restarts: of each instance so far.
+        state: as in `web.deployments`: starting, running, stopped or failed.
+        num_instances: number of instances that should run.
+        num_running: number of running instances.
+        error: error of an instance that is not running, with its traceback.
+        restarts: restarts of each instance so far.
     """
 
     state: str
@@ -41,13 +41,13 @@ class Progress:
 
 
 def judge(metadata: FunctionMetaData, found: Mapping[int, Json], waits: str = "") -> Progress:
-    """Return how far the version of a record is; pure.
+    """Return the progress of a record's version; no side effects.
 
     Args:
         metadata: the record.
-        found: what the workers tell of each instance. Of another version, or of a function of that name that was
-            deleted, it says nothing about this one.
-        waits: what its instances wait for while the state is kept or put back.
+        found: reports of the workers for each instance. Reports about other versions, or about a deleted function of
+            the same name, are ignored.
+        waits: what its instances wait for while the state is kept or restored.
     """
     wanted = to_run(metadata)
     if metadata.HasField("stateChange"):
@@ -100,7 +100,9 @@ class DeploymentStates:
         metadata = self._metadata.get(str(name))
         if metadata is None or metadata.version < version:
             try:
-                await self._metadata.log.catch_up()  # another worker answered, and this one has not read it yet
+                await (
+                    self._metadata.log.catch_up()
+                )  # another worker handled the deployment, and this one has not read it yet
             except MagnetarError as exc:
                 raise RequestRefused(503, f"this worker does not know what others have changed: {exc}") from exc
             metadata = self._metadata.get(str(name))
@@ -126,7 +128,7 @@ class DeploymentStates:
 
 
 def _restored(metadata: FunctionMetaData, version: int) -> int:
-    """Return which version was deployed again in the place of one that was rolled back."""
+    """Return the version that was restored when another one was rolled back."""
     deployments = [metadata.deployments.newest, *metadata.deployments.earlier]
     after = [one for one in deployments if one.version > version and one.isRestored]
     return int(after[-1].restoredVersion) if after else 0

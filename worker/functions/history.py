@@ -1,11 +1,12 @@
-"""Which versions of a function were deployed: pure, on records.
+"""Deployed versions of a function; functions on records, without side effects.
 
-Every change of a function raises its version: starting and stopping it, too. Those that deployed something, by a
-creation, an update or a rollback, are listed in the record itself, so that one write changes both. The newest is the
-record; of each earlier one the list keeps what it was and where its package is, which is kept as long as that.
+Every change of a function increments its version, including start and stop. Versions that deployed something, by a
+creation, update or rollback, are listed in the record itself, so that a single write changes both. The newest is the
+record; for each earlier one, the list contains its config and the location of its package, which is kept as long as
+the entry.
 
-A version on trial is rolled back by the leader if it does not come up. The trial is in the record for the same reason:
-whatever is killed, the next leader finds it. Any later change of what is deployed replaces it.
+A version on trial is rolled back by the leader if it does not come up. The trial is in the record so that the next
+leader finds it after any crash. Any later deployment replaces it.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from ...web.deployments import FAILED, RUNNING
 from ...wire.functions_pb2 import STOPPED, Deployment, Deployments, FunctionMetaData, PackageLocationMetaData, Trial
 
 EARLIER_VERSIONS_MAX = 10
-"""How many versions before the newest are kept, with their packages."""
+"""Number of earlier versions that are kept, with their packages."""
 EARLIER_BYTES_MAX = 256 * 1024
-"""And how large they may be together in the record, which every worker reads: configs can be large."""
+"""Maximum total bytes of earlier versions in the record, which every worker reads: configs can be large."""
 TRIAL_S = 600.0
-"""How long a version may take to come up that does not fail: imports, models and queues of others take their time."""
+"""How long a version that does not fail may take to come up, in seconds: imports, models and queues take time."""
 FAILURE_CHARACTERS_MAX = 8192
 
 Json = dict[str, Any]
 
 
 def begin(metadata: FunctionMetaData) -> None:
-    """Note the creation of a function in its record."""
+    """Record a function's creation in its record."""
     metadata.deployments.CopyFrom(
         Deployments(newest=Deployment(version=metadata.version, timeMs=metadata.createTime)),
     )
@@ -38,14 +39,14 @@ def begin(metadata: FunctionMetaData) -> None:
 def replace_version(
     existing: FunctionMetaData, metadata: FunctionMetaData, now_ms: int, fallback: int | None = None
 ) -> None:
-    """Note an update in the record that it makes.
+    """Record an update in the new record.
 
     Args:
-        existing: the record before.
-        metadata: the record to be, of another version.
-        now_ms: the time.
-        fallback: the version to restore if this one does not come up: it goes on trial, if any instance is to run.
-            None: none is restored.
+        existing: the previous record.
+        metadata: the new record, with another version.
+        now_ms: the current time.
+        fallback: the version to restore if this one does not come up: the new version goes on trial if any instance
+            should run. None for no trial.
     """
     history = Deployments(newest=Deployment(version=metadata.version, timeMs=now_ms))
     history.earlier.extend(_bounded([_as_earlier(existing), *existing.deployments.earlier]))
@@ -56,11 +57,11 @@ def replace_version(
 
 
 def fallback_of(existing: FunctionMetaData, state: str) -> int | None:
-    """Return which version an update falls back to; None without one that is known to have run.
+    """Return the version that an update falls back to, or None if no version is known to have run.
 
     Args:
         existing: the record before the update.
-        state: how far that is, of `web.deployments`.
+        state: its progress, as in `web.deployments`.
     """
     if state != RUNNING and existing.deployments.HasField("trial"):
         return existing.deployments.trial.fallbackVersion
@@ -109,7 +110,7 @@ def restored(existing: FunctionMetaData, version: int, now_ms: int, failure: str
 
 
 def confirmed(existing: FunctionMetaData) -> FunctionMetaData:
-    """Return the record that ends the trial of a version that has come up; it is of the same version."""
+    """Return the record, with the same version, that ends the trial of a version that has come up."""
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
     metadata.deployments.ClearField("trial")
@@ -117,37 +118,37 @@ def confirmed(existing: FunctionMetaData) -> FunctionMetaData:
 
 
 def newest_version(metadata: FunctionMetaData) -> int:
-    """Return the version that is deployed; a record of an earlier release does not tell, and its own stands for it."""
+    """Return the deployed version; records of earlier releases do not contain it, and the record's own is used."""
     deployments = metadata.deployments
     return deployments.newest.version if deployments.HasField("newest") else metadata.version
 
 
 def earlier_version(metadata: FunctionMetaData, version: int) -> Deployment | None:
-    """Return an earlier version, None if it is not kept."""
+    """Return an earlier version, or None if it was not kept."""
     return next((one for one in metadata.deployments.earlier if one.version == version), None)
 
 
 def to_run(metadata: FunctionMetaData) -> list[int]:
-    """Return the numbers of the instances that are to run."""
+    """Return the numbers of the instances that should run."""
     numbers = range(metadata.functionDetails.parallelism)
     return [number for number in numbers if metadata.instanceStates.get(number) != STOPPED]
 
 
 def package_paths(metadata: FunctionMetaData) -> Iterator[str]:
-    """Yield the paths of all packages that a record names, those of earlier versions too."""
+    """Yield the paths of all packages referenced by a record, including those of earlier versions."""
     yield code_location(metadata).packagePath
     for one in metadata.deployments.earlier:
         yield code_location(one).packagePath
 
 
 def code_location(record: FunctionMetaData | Deployment) -> PackageLocationMetaData:
-    """Return where the code of a version is; of an installed connector that of its transform function, if any."""
+    """Return the location of a version's code; for an installed connector, that of its transform function, if any."""
     has_transform = record.HasField("transformFunctionPackageLocation")
     return record.transformFunctionPackageLocation if has_transform else record.packageLocation
 
 
 def listed(metadata: FunctionMetaData) -> list[Json]:
-    """Return all versions that are kept as JSON, the newest first."""
+    """Return all kept versions as JSON, newest first."""
     deployments = metadata.deployments
     newest = deployments.newest if deployments.HasField("newest") else Deployment(version=metadata.version)
     state = "onTrial" if deployments.HasField("trial") else "deployed"
@@ -185,7 +186,7 @@ def _as_earlier(existing: FunctionMetaData) -> Deployment:
 
 
 def _bounded(found: list[Deployment]) -> list[Deployment]:
-    """Return as many of these versions as may be kept; the last one always."""
+    """Return as many of these versions as may be kept, always including the last one."""
     kept, size = found[:1], found[0].ByteSize()
     for one in found[1:EARLIER_VERSIONS_MAX]:
         size += one.ByteSize()

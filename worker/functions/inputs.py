@@ -1,4 +1,4 @@
-"""The topics that a function reads at the moment, those that its patterns take included."""
+"""The topics that a function currently reads, including those that match its patterns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..cluster.broker_admin import BrokerAdmin
 
 
 async def inputs_of(details: FunctionDetails, admin: BrokerAdmin) -> list[str]:
-    """Return the inputs of a function by name; partitions of topics that a pattern takes by their own.
+    """Return the names of a function's inputs; topics that match a pattern are listed by partition.
 
     Raises:
         MagnetarError: the broker does not answer.

@@ -30,40 +30,40 @@ from .service import FunctionName
 from .status_json import deployed_json, function_stats, function_status, instance_stats
 
 PEER_TIMEOUT_S = 2.0
-"""How long another worker may be silent in the middle of a log."""
+"""How long another worker may pause in the middle of a log, in seconds."""
 
 RESTART_TIMEOUT_S = 20.0
-"""How long another worker may take to stop an instance and start it again."""
+"""How long another worker may take to restart an instance, in seconds."""
 
 RUN_TIMEOUT_S = 10.0
-"""How long another worker may take to begin a run; it may have to start a process first."""
+"""How long another worker may take to begin a run, in seconds; it may have to start a process first."""
 
 SETTLE_TIMEOUT_S = 5.0
-"""How long a request waits to see its change in the assignments before it answers all the same."""
+"""How long a request waits to see its change in the assignments before it responds anyway, in seconds."""
 
 STOP_TIMEOUT_S = 10.0
 """How long a request to stop waits for instances to end."""
 
 ENDED_TIMEOUT_S = 13.0
-"""How long a worker may take to say that instances have ended: they have 10 s to stop, then they are killed."""
+"""How long a worker may take to confirm the end of instances, in seconds: they have 10 s to stop, then are killed."""
 
 FOLLOW_AGAIN_S = 1.0
-"""How long after the end of a followed log it is asked for again where it was: its worker may have come back."""
+"""Pause in seconds before a followed log that ended is requested from the same worker again: it may be back."""
 
 _POLL_S = 0.02
 
 Json = dict[str, Any]
 Ask = Callable[[Round, FunctionName, int, str], Awaitable[Json]]
-"""Returns what the owner of an instance tells: the round, the function, the instance's number, the owner's id."""
+"""Returns the owner's report about an instance; called with round, function, instance number and owner's id."""
 
 
 class InstanceMetrics(NamedTuple):
-    """What one instance has counted.
+    """The metrics of one instance.
 
     Attributes:
         key: ``tenant/namespace/name:number``.
-        component: what it is an instance of.
-        data: the counts.
+        component: kind of component.
+        data: the metrics.
     """
 
     key: str
@@ -72,7 +72,7 @@ class InstanceMetrics(NamedTuple):
 
 
 class Instances:
-    """Queries and commands to instances, wherever they run."""
+    """Queries and commands to instances on any worker."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Instances:
         http: httpx.AsyncClient,
         applied: Callable[[], Awaitable[None]],
     ) -> None:
-        """Ask these; `applied` returns when the runtime follows all assignments that were written before the call."""
+        """Use these; `applied` returns once the runtime has applied all assignments written before the call."""
         self._runtime = runtime
         self._applied = applied
         self._scheduler = scheduler
@@ -92,15 +92,15 @@ class Instances:
         self._changed = asyncio.Event()
 
     def notice_change(self) -> None:
-        """Wake those who wait for assignments."""
+        """Wake the tasks that wait for assignments."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def settle(self, name: FunctionName, metadata: FunctionMetaData | None) -> bool:
-        """Wait until the assignments show a function's newest record, or its end; for a while only.
+        """Wait, with a timeout, until the assignments match a function's newest record, or its deletion.
 
         Returns:
-            whether they do.
+            whether they match.
         """
 
         def is_settled() -> bool:
@@ -156,7 +156,7 @@ class Instances:
         return {worker for worker, answer in zip(asked, answers, strict=True) if not answer}
 
     async def stopped(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Wait until no instance runs that should not; for a while only."""
+        """Wait, with a timeout, until no instance runs that should be stopped."""
         numbers = [number for number, state in metadata.instanceStates.items() if state == STOPPED]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
@@ -201,14 +201,14 @@ class Instances:
     async def _liveness(self, key: str) -> Json:
         try:
             status = await self._runtime.status(key)
-        except KeyError:  # assigned, but not begun yet
+        except KeyError:  # assigned, but not started yet
             return {"running": False, "error": ""}
         except MagnetarError as exc:
             return {"running": False, "error": str(exc)}
         return {"running": status.running, "error": status.failureException}
 
     async def statuses(self, tenant: str, namespace: str, names: Sequence[FunctionName]) -> dict[str, Json]:
-        """Return the same of all workers, each of which is asked once; one that does not answer is the error."""
+        """Return the same from all workers, with one request each; a worker that does not answer is the error."""
         of_worker: dict[str, list[str]] = {}
         for name in names:
             for number, owner in self._owners(name).items():
@@ -247,7 +247,7 @@ class Instances:
                 return component.status(await self._runtime.status(f"{name}:{instance_id}"), owner)
             return await questions.ask(owner, "GET", _path(name, instance_id, "status", base=component.path))
         except KeyError:
-            # Assigned, but the runtime manager has not come to it yet, or it is stopped.
+            # Assigned, but not processed by the runtime manager yet, or stopped.
             return component.status(FunctionStatus(), owner)
         except MagnetarError as exc:
             return component.status(FunctionStatus(failureException=str(exc)), owner)
@@ -260,15 +260,15 @@ class Instances:
         except KeyError:
             return instance_stats(MetricsData())
         except MagnetarError as exc:
-            # Ours: Pulsar's statistics have no place for a reason, and zeros alone would be a lie.
+            # Not in Pulsar, whose statistics have no field for a reason; zeros alone would be misleading.
             return {"error": str(exc), **instance_stats(MetricsData())}
 
     async def deployed(self, name: FunctionName) -> Mapping[int, Json]:
-        """Return what the owner of each assigned instance tells of the version that it runs."""
+        """Return the report of each assigned instance's owner about the version that it runs."""
         return await self._of_all(name, self._deployed_of)
 
     async def instance_deployed(self, name: FunctionName, instance_id: int) -> Json:
-        """Return what this worker tells of the version of an instance that it runs; nothing if it does not."""
+        """Return this worker's report about the version of an instance; empty if it does not run the instance."""
         return await self._deployed_of(self._round(), name, instance_id, self._me)
 
     async def _deployed_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
@@ -277,7 +277,7 @@ class Instances:
                 return deployed_json(*await self._runtime.deployed(f"{name}:{instance_id}"))
             return await questions.ask(owner, "GET", _path(name, instance_id, "deployment"))
         except KeyError:
-            return {}  # assigned, but the runtime manager has not come to it yet
+            return {}  # assigned, but not processed by the runtime manager yet
         except MagnetarError as exc:
             return {"error": str(exc)}
 
@@ -306,7 +306,7 @@ class Instances:
             raise RequestRefused(400, f"{name}/{instance_id} has not been assigned yet") from None
 
     async def begin_run(self, name: FunctionName, instance_id: int, run_id: str) -> None:
-        """Begin a run of an instance; 409 if it cannot begin now, 503 if it can in a moment."""
+        """Begin a run of an instance; 409 if that is not possible, 503 if it will be possible shortly."""
         owner = self._owners(name).get(instance_id)
         if owner is None:
             raise RequestRefused(503, f"{name} has not been assigned to a worker yet")
@@ -326,7 +326,7 @@ class Instances:
         return [{"name": one.key, "metrics": instance_stats(one.data)} for one in await self.own_metrics()]
 
     async def own_metrics(self) -> list[InstanceMetrics]:
-        """Return the counts of every instance on this worker; one that is down has none."""
+        """Return the metrics of every running instance on this worker."""
 
         async def read(key: str, held: Assignment) -> InstanceMetrics:
             component = component_of(held.instance.functionMetaData.functionDetails)
@@ -352,10 +352,10 @@ class Instances:
         is_following: bool,
         component: Component = FUNCTION,
     ) -> AsyncIterator[bytes]:
-        """Yield the last lines of an instance's log, from the worker that has it; following, from each that gets it.
+        """Yield the last lines of an instance's log from its worker; when following, also from later workers.
 
-        An instance that died has its log where it was; of a worker that died it is gone, as one line says. One that
-        comes back is asked for its last lines again.
+        The log of a dead instance is still on its worker. If the worker died, a line says that its log is unavailable;
+        if it comes back, its last lines are requested again.
         """
         said = ""
         while True:
@@ -385,10 +385,10 @@ class Instances:
                 await within(FOLLOW_AGAIN_S, changed.wait())
 
     async def _read_log_of(self, owner: str, path: str, prefix: bytes, *, is_following: bool) -> AsyncIterator[bytes]:
-        """Yield an instance's log from another worker, until that ends it.
+        """Yield an instance's log from another worker, until that worker ends it.
 
         Raises:
-            RequestRefused, httpx.HTTPError: it does not answer, or not any more.
+            RequestRefused, httpx.HTTPError: the worker does not answer, or stopped answering.
         """
         member = (await self._membership.roster()).member(owner)
         if member is None:
@@ -401,7 +401,7 @@ class Instances:
                 answer = Answer("GET", path, response.status_code, phrase, response.headers, content)
                 raise RequestRefused(answer.status, answer.reason)
             rest = b""
-            async for piece in response.aiter_bytes():  # a line is what ends with LF, and nothing else
+            async for piece in response.aiter_bytes():  # lines end with LF only
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
                     yield prefix + line + b"\n"

@@ -1,4 +1,4 @@
-"""Stream of an instance's log: its last lines, and what is added while the client listens. Not in Pulsar."""
+"""Streaming of an instance's log: its last lines, and optionally new ones. Not in Pulsar."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _POLL_S = 0.2
 async def stream_log(
     path: Path, lines: int, prefix: bytes, *, is_following: bool, is_here: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[bytes]:
-    """Yield the last lines of a log, and if following what comes, until the client leaves or the instance does.
+    """Yield the last lines of a log and, if following, new ones until the client disconnects or the instance moves.
 
     Args:
         path: the file; it need not exist yet.
-        lines: how many of the lines that are there.
-        prefix: put before each line, to tell instances apart.
-        is_following: go on.
+        lines: number of existing lines.
+        prefix: prefix of each line, to distinguish instances.
+        is_following: whether to continue with new lines.
         is_here: returns False once the instance writes its log on another worker.
     """
-    # The follower begins where the file ends now; a line written before the tail is read may come twice, never none.
+    # The follower starts at the current end of the file; a line written before the tail is read may be repeated, but
+    # none is lost.
     follower = await asyncio.to_thread(LogFollower, path)
     if found := await asyncio.to_thread(tail, path, min(lines, MAX_LINES)):
         yield _prefixed(found, prefix)
@@ -44,7 +45,7 @@ def _prefixed(text: str, prefix: bytes) -> bytes:
 
 
 async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncGenerator[bytes, None]:
-    """Yield from all streams as they come; each piece holds whole lines. Ends when all have ended."""
+    """Yield pieces, which contain whole lines, from all streams as they arrive. Ends when all streams have ended."""
     if len(streams) == 1:
         async for piece in streams[0]:
             yield piece
@@ -60,7 +61,7 @@ async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncGenerator[byte
         else:
             await pieces.put(None)
 
-    # No task group: one that is left by the end of a generator, when the client has gone, takes that for an error.
+    # No task group, as it would raise an error when the generator is closed because the client disconnected.
     tasks = TaskSet("logs of a request")
     for stream in streams:
         tasks.start(copy(stream), "copy", awaited_elsewhere)

@@ -20,8 +20,8 @@ def overview(records: Mapping[str, FunctionMetaData], statuses: Mapping[str, Jso
         statuses: the status of each assigned instance by ``tenant/namespace/name:number``; of it `running` and `error`.
 
     Returns:
-        Of each its name; `state`, which is running, partly running, down or stopped; `numRunning` of the `numInstances`
-        that should run; its processing guarantee; `error`, why the first one that does not run does not.
+        For each: its name; `state`, one of running, partly running, down, stopped; `numRunning` of the `numInstances`
+        that should run; its processing guarantee; `error`, the error of the first instance that is not running.
     """
     return [_row(name, records[name], statuses) for name in sorted(records)]
 

@@ -74,11 +74,11 @@ class Owners:
         """Prepare.
 
         Args:
-            server: how this worker authenticates who asks; its secret key signs the tokens of functions.
-            own: what the worker shows itself, and how it checks the broker.
-            super_users: roles that may do everything, as which the worker asks where it signs its own token, too.
-            directory: of the files of tokens.
-            clock: seconds since the epoch.
+            server: this worker's authentication settings; its secret key signs the tokens of functions.
+            own: the worker's own credentials, and TLS settings for the broker.
+            super_users: super-user roles; the worker uses one of them if it also signs its own token.
+            directory: directory of the token files.
+            clock: returns seconds since the epoch.
         """
         self._server = server
         self._own = own
@@ -100,15 +100,15 @@ class Owners:
         return bool(self._server.token_secret_key)
 
     def deployer(self, roles: Roles | None, method: str, authorization: str) -> Deployer | None:
-        """Return who sends a request; None while authentication is off.
+        """Return the sender of a request; None while authentication is off.
 
         Args:
-            roles: of the request.
-            method: by which those were found out; whatever else the request shows was not looked at.
-            authorization: its header.
+            roles: roles of the request.
+            method: authentication method that determined them; other credentials in the request were ignored.
+            authorization: its Authorization header.
 
         Raises:
-            RequestRefused: 401, it names an original role that it may not speak for.
+            RequestRefused: 401, it contains an original role that it may not act for.
         """
         if roles is None:
             return None
@@ -119,10 +119,10 @@ class Owners:
         return Deployer(roles.original or roles.role, value.strip() if is_own else "")
 
     def own_security(self) -> ClientSecurity:
-        """Return what the worker itself shows: what its settings say, or else a token that it signs. Blocking.
+        """Return the worker's own credentials: those in its settings, or else a token that it signs. Blocking.
 
         Raises:
-            InvalidConfig: there is nothing that it could show.
+            InvalidConfig: it has no credentials.
         """
         if not self.is_enabled or self._own.auth_plugin:
             return self._own
@@ -135,10 +135,10 @@ class Owners:
         return replace(self._own, auth_plugin="token", auth_params=self._write(self._own_role).absolute().as_uri())
 
     def record(self, metadata: FunctionMetaData, deployer: Deployer | None) -> None:
-        """Put into a new record as whom its instances run.
+        """Set the identity of the instances in a new record.
 
         Raises:
-            RequestRefused: 400, the credentials of the request are none that a function could show.
+            RequestRefused: 400, the credentials of the request cannot be used by a function.
         """
         spec = self._spec(deployer)
         metadata.ClearField("functionAuthSpec")
@@ -165,16 +165,16 @@ class Owners:
     def renew(
         self, metadata: FunctionMetaData, existing: FunctionMetaData, deployer: Deployer | None, *, updates: bool
     ) -> None:
-        """Put into the record of an update as whom its instances run: as before, or as who updates it.
+        """Set the identity of the instances in the record of an update: the previous owner, or the updating client.
 
         Args:
-            metadata: the record.
-            existing: the one before.
-            deployer: who updates.
-            updates: whether the request says so (`updateAuthData`).
+            metadata: the new record.
+            existing: the previous record.
+            deployer: the client that updates the function.
+            updates: whether to change to that client (`updateAuthData`).
 
         Raises:
-            RequestRefused: 403, code of one role would run as another; 400, as `record`.
+            RequestRefused: 403, one role's code would run as another role; 400, as for `record`.
         """
         if not self.is_enabled or deployer is None:
             return
@@ -189,11 +189,11 @@ class Owners:
             )
 
     def owner_of(self, metadata: FunctionMetaData) -> str | None:
-        """Return the role that instances of a record run as; None for a record without one, or with an unknown one."""
+        """Return the role that a record's instances run as; None if the record has none, or an unknown one."""
         spec = metadata.functionAuthSpec
         if spec.provider != OF_TOKEN:
             return self.signed_role(metadata)
-        # It was verified with the request that brought it.
+        # The token was verified with the deployment request.
         role = _claims(spec.data).get(self._server.token_auth_claim or "sub")
         if isinstance(role, list) and role:
             role = role[0]
@@ -201,25 +201,25 @@ class Owners:
 
     @staticmethod
     def signed_role(metadata: FunctionMetaData) -> str | None:
-        """Return the role whose token this worker signs for a record; None if it signs none."""
+        """Return the role for which this worker signs a record's token, or None if it signs none."""
         spec = metadata.functionAuthSpec
         return spec.data.decode("utf-8", "replace") if spec.provider == OF_ROLE else None
 
     def expires_at(self, metadata: FunctionMetaData) -> float | None:
-        """Return when the credentials in a record end, in seconds since the epoch; None for never."""
+        """Return when the credentials in a record expire, in seconds since the epoch; None for never."""
         spec = metadata.functionAuthSpec
         expires = _claims(spec.data).get("exp") if spec.provider == OF_TOKEN else None
         return float(expires) if isinstance(expires, int | float) else None
 
     def security_of(self, metadata: FunctionMetaData, user: SystemUser | None = None) -> ClientSecurity:
-        """Return what the instances of a record show. Blocking.
+        """Return the credentials of a record's instances. Blocking.
 
         Args:
             metadata: the record.
-            user: as whom they run on this machine, if not as this process's user.
+            user: the system user that they run as; None for this process's user.
 
         Raises:
-            InvalidConfig: this worker cannot make what the record asks for.
+            InvalidConfig: this worker cannot create the credentials that the record requires.
         """
         if not self.is_enabled:
             return self._own
@@ -263,7 +263,7 @@ class Owners:
         return self._directory / (name if user is None else f"{name}-{user.uid}")
 
     def _token(self, role: str) -> str:
-        import jwt  # here: only where tokens are signed
+        import jwt  # imported here: only needed to sign tokens
 
         from ...security.authentication.keys import key_bytes
 

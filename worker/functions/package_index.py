@@ -22,12 +22,12 @@ from ...tasks import Backoff, Retry
 TYPES = ("function", "sink", "source")
 NAME_BYTES_MAX = 128
 WRITE_TIMEOUT_S = 15.0
-"""How long a change may wait for the changes of other workers."""
+"""How long a change may wait for the changes of other workers, in seconds."""
 _PAUSE_S = 0.1
 
 Json = dict[str, Any]
 Decide = Callable[[Json | None], Json | None]
-"""Returns the record to be, None for none, from the record that is there; raises RequestRefused."""
+"""Returns the new record, None to delete it, given the existing record; raises RequestRefused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ class PackageIndex:
         return [one for one in found if (one.type, one.tenant, one.namespace) == (kind, tenant, namespace)]
 
     async def change(self, name: PackageName, decide: Decide) -> None:
-        """Have a record decided and written; returns when that is durable.
+        """Decide and write a record; returns once it is durable.
 
-        Cancellation: it may be written nevertheless.
+        Cancellation: the record may still be written.
 
         Raises:
-            RequestRefused: by `decide`; 503, others write all the time.
+            RequestRefused: raised by `decide`; 503, other workers kept writing.
         """
         async with self.undecided():
             self.log.lead(self.log.follow)
@@ -145,10 +145,10 @@ class PackageIndex:
 
     @asynccontextmanager
     async def undecided(self) -> AsyncIterator[None]:
-        """Keep every change of any worker from being decided meanwhile; all changes before are known.
+        """Block changes by all workers while the context lasts; all earlier changes are known.
 
         Raises:
-            RequestRefused: 503, others write all the time.
+            RequestRefused: 503, other workers kept writing.
         """
         async with self._turn:
             busy = Retry((ProducerBusy, ProducerFenced), Backoff(_PAUSE_S, _PAUSE_S), is_final=lambda _: False)

@@ -1,4 +1,4 @@
-"""Intake of packages: checks what a request uploads, stores it, and finds it again by a function's record."""
+"""Intake of packages: checks and stores uploads, and fetches packages by a function's record."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .code_check import CodeCheck
 from .package_urls import PackageUrls
 
 PACKAGE_PREFIX = "package-"
-"""The path of a package in a record: this, and its id."""
+"""Prefix of a package's path in a record; its id follows."""
 NAME_BYTES_MAX = 200
 
 _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class PackageIntake:
-    """Packages as requests bring them and records name them."""
+    """Packages in requests and records."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class PackageIntake:
         self._urls = urls
 
     def used(self, upload: Upload | None) -> contextlib.AbstractContextManager[None]:
-        """Keep an upload from being removed meanwhile."""
+        """Protect an upload from removal while the context lasts."""
         return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
 
     async def fetch_url(self, url: str, title: str) -> tuple[Upload, str]:
-        """Return the package at an address and its file's name; `discard` it. Raises as `PackageUrls.fetch`."""
+        """Fetch a package; return it, to be passed to `discard`, and its file name. Raises as `PackageUrls.fetch`."""
         return await self._urls.fetch(url, title)
 
     async def discard(self, upload: Upload) -> None:

@@ -1,4 +1,4 @@
-"""Topics of packages: the storage of `metadata.packages`, over the client."""
+"""Package topics: storage of `metadata.packages`, through the client."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ...metadata.packages import PartWriter
 from ...wire.message_id import EARLIEST
 
 KEEP = "keep"
-"""The durable subscription that holds a package against retention; nothing ever acknowledges on it."""
+"""The durable subscription that protects a package from retention; it never acknowledges anything."""
 
 _READ_TIMEOUT_S = 30.0
 _QUEUE = 4
-"""Parts that the broker may send ahead: they are large."""
+"""Receiver queue size in parts, which are large."""
 
 
 class PackageTopics:
     """Reads and writes `package-<id>` topics of one namespace."""
 
     def __init__(self, client: AsyncClient, topic_prefix: str) -> None:
-        """Use topics named `topic_prefix` followed by the package's id."""
+        """Use topics whose names are `topic_prefix` followed by the package id."""
         self._client = client
         self._prefix = topic_prefix
 
@@ -33,7 +33,7 @@ class PackageTopics:
 
     @asynccontextmanager
     async def write(self, package_id: str) -> AsyncIterator[PartWriter]:
-        """Open the topic for writing, held by `keep` before the first part is in it."""
+        """Open the topic for writing; the subscription `keep` is created before the first part is written."""
         topic = self.topic(package_id)
         holder = await self._client.subscribe(
             topic, KEEP, ConsumerConfig(type="Shared", initial_position="Earliest", receiver_queue_size=0)
@@ -50,7 +50,7 @@ class PackageTopics:
             await producer.close()
 
     async def read(self, package_id: str) -> AsyncIterator[tuple[bytes, Mapping[str, str]]]:
-        """Yield all parts that the topic holds at the call."""
+        """Yield all parts that the topic contains at the time of the call."""
         topic = self.topic(package_id)
         reader = await self._client.create_reader(topic, EARLIEST, ReaderConfig(receiver_queue_size=_QUEUE))
         try:
@@ -86,5 +86,5 @@ class PackageTopics:
             finally:
                 await reader.close()
         except MagnetarError:
-            # Whatever hinders looking hinders or heals the writing that follows, which reports it.
+            # Any error here also affects the write that follows, which reports or resolves it.
             return None

@@ -22,7 +22,7 @@ from ...metadata.packages import PART_BYTES, PackageStore, Upload
 from .package_index import TYPES, PackageIndex, parse_package_url
 
 FETCH_TIMEOUT_S = 20.0
-"""How long fetching may take as a whole; a request has thirty seconds for everything."""
+"""Total timeout for fetching in seconds; a request has thirty seconds for everything."""
 REDIRECTS_MAX = 5
 
 _FUNCTION = "Function"
@@ -34,10 +34,10 @@ class PackageUrls:
     """Fetches packages.
 
     Attributes:
-        packages: takes what was fetched.
-        http: to ask other servers with.
-        index: the packages that are kept under names.
-        function_patterns: regular expressions, of which one must match the whole address of a function's package.
+        packages: receives the fetched packages.
+        http: client for other servers.
+        index: the packages stored under names.
+        function_patterns: regular expressions, one of which must match the whole URL of a function's package.
         connector_patterns: the same for sources and sinks.
     """
 
@@ -48,14 +48,14 @@ class PackageUrls:
     connector_patterns: tuple[str, ...] = ()
 
     async def fetch(self, url: str, title: str) -> tuple[Upload, str]:
-        """Return a package and its file's name; the caller ends it with `discard`.
+        """Return a package, to be passed to `discard` by the caller, and its file name.
 
         Args:
             url: ``http://…``, ``https://…`` or ``file:///…``, or the name of a package, ``function://t/n/name@version``.
             title: ``Function``, ``Source`` or ``Sink``.
 
         Raises:
-            RequestRefused: 400, the address is not allowed, or gives no package.
+            RequestRefused: 400, the URL is not allowed, or does not return a package.
         """
         is_named = url.startswith(tuple(f"{kind}://" for kind in TYPES))
         if not is_named:
@@ -80,7 +80,7 @@ class PackageUrls:
         except ValueError:
             parts = urlsplit("")
         is_known = parts.scheme in ("http", "https") if parts.hostname else parts.scheme == "file"
-        # A path that goes up may match a pattern and mean another place.
+        # A path with ".." may match a pattern although it leads to another place.
         goes_up = ".." in unquote(parts.path).split("/")
         patterns = self.function_patterns if is_function else self.connector_patterns
         if not is_known or goes_up or not any(re.fullmatch(pattern, url) for pattern in patterns):

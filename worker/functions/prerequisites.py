@@ -1,4 +1,4 @@
-"""Checks and preparations before a function exists: Spark, deduplication of its output, subscriptions of its inputs."""
+"""Checks and preparations before a function is created: Spark, output deduplication, input subscriptions."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _log = logging.getLogger(__name__)
 
 
 def is_spark(details: FunctionDetails) -> bool:
-    """Return whether a function works in runs, by Spark."""
+    """Return whether a function works in runs, with Spark."""
     return runtime_options(details.customRuntimeOptions).get("runtime_env") == SPARK
 
 
 def subscription_of(details: FunctionDetails) -> str:
-    """Return the subscription of all inputs: the one given, or the function's name."""
+    """Return the subscription of all inputs: the configured one, or the function's name."""
     return details.source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
 
 
 class Prerequisites:
-    """What has to be there before a function is."""
+    """Checks and prepares the prerequisites of functions."""
 
     def __init__(
         self, config: WorkerConfig, worker_id: str, client: AsyncClient, admin: BrokerAdmin, rights: OwnerRights
@@ -63,10 +63,10 @@ class Prerequisites:
         self._admin = admin
 
     async def check_machine(self, details: FunctionDetails) -> None:
-        """Make sure that this worker's machine can do what a function asks of it; others are taken to be alike.
+        """Check that this worker's machine can run a function; other machines are assumed to be alike.
 
         Raises:
-            RequestRefused: it cannot, and why.
+            RequestRefused: it cannot; the message says why.
         """
         self.check_isolation(details)
         await self._check_spark(details)
@@ -79,10 +79,10 @@ class Prerequisites:
                 ) from exc
 
     def check_isolation(self, details: FunctionDetails) -> None:
-        """Make sure that a function can run as its tenant's system user, if those of the worker do.
+        """Check that a function can run as its tenant's system user, if the worker is configured so.
 
         Raises:
-            RequestRefused: it cannot, and why.
+            RequestRefused: it cannot; the message says why.
         """
         names = self._config.process_users
         if not names:
@@ -98,10 +98,10 @@ class Prerequisites:
             raise RequestRefused(400, str(exc)) from exc
 
     async def _check_spark(self, details: FunctionDetails) -> None:
-        """Make sure that a function which is to run by Spark can, by this worker's machine.
+        """Check that this worker's machine can run a Spark function.
 
         Raises:
-            RequestRefused: it cannot, and why.
+            RequestRefused: it cannot; the message says why.
         """
         if not is_spark(details):
             return
@@ -198,10 +198,10 @@ class Prerequisites:
         await asyncio.gather(*(self._open_and_close(topic, name, config) for topic in topics))
 
     def check_patterns(self, details: FunctionDetails) -> None:
-        """Refuse patterns of topics that are none, or take what the function writes.
+        """Reject invalid topic patterns, and patterns that match the function's own output.
 
         Raises:
-            RequestRefused: there is one.
+            RequestRefused: there is such a pattern.
         """
         try:
             patterns_of(details)
@@ -209,7 +209,7 @@ class Prerequisites:
             raise RequestRefused(400, str(exc)) from exc
 
     async def _matching(self, details: FunctionDetails) -> list[str]:
-        """Return the topics that the patterns among the inputs take now."""
+        """Return the topics that currently match the input patterns."""
         topics: list[str] = []
         for pattern in patterns_of(details).values():
             topics += await self._client.topics_of(pattern, mode_of(pattern))
@@ -222,7 +222,7 @@ class Prerequisites:
                 await consumer.close()
                 return
         except (ConnectionLost, OperationTimeout, TimeoutError):
-            pass  # or it is there, and its only consumer keeps us out
+            pass  # or the subscription exists, and an exclusive consumer is connected
         except MagnetarError as exc:
             _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)
             return

@@ -1,6 +1,6 @@
-"""Functions service: checks a request about functions, stores its package, and has it decided; without HTTP.
+"""Functions service: validates requests about functions, stores packages, and submits changes; independent of HTTP.
 
-Every refusal is a `RequestRefused` with the status and the text that Pulsar's own worker would give where it has one.
+Every rejection is a `RequestRefused` with the same status and text as in Pulsar's own worker, if it has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .prerequisites import Prerequisites, subscription_of
 from .state_plan import StatePlan
 
 LOOK_TIMEOUT_S = 5.0
-"""How long a request for a function that is not known here may look for it at the end of the log."""
+"""How long a request for an unknown function may wait for the end of the log, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class Functions:
         metadata: their records.
         packages: their code.
         admin: the broker.
-        hand_over: the way to the leader.
-        prerequisites: what has to be there before a function is.
-        end_instances: returns when nothing of a stopped function runs any more.
-        state_of_version: returns how far the version of a record is, of `web.deployments`.
-        owners: as whom functions run.
-        rights: what those may do.
-        state_plan: says in records that a state is to be kept or put back.
-        component: which kind they are of.
+        hand_over: sends requests to the leader.
+        prerequisites: prepares topics and subscriptions before a function is created.
+        end_instances: returns once no instance of a stopped function is running.
+        state_of_version: returns the progress of a record's version, as in `web.deployments`.
+        owners: provides the roles that functions run as.
+        rights: checks the permissions of these roles.
+        state_plan: plans in records that a state is kept or restored.
+        component: kind of the components.
     """
 
     metadata: FunctionMetadataManager
@@ -106,16 +106,16 @@ class Functions:
     component: Component = FUNCTION
 
     def of(self, component: Component) -> Functions:
-        """Return the same for components of another kind."""
+        """Return a copy for components of another kind."""
         return replace(self, component=component)
 
     def get(self, name: FunctionName) -> FunctionMetaData | None:
-        """Return the record of a function, None without one of this kind."""
+        """Return the record of a function, or None if there is none of this kind."""
         metadata = self.metadata.get(str(name))
         return metadata if self.component.has(metadata) else None
 
     def find(self, name: FunctionName) -> FunctionMetaData:
-        """Return the record of a function; 404 without one."""
+        """Return the record of a function; 404 if it does not exist."""
         metadata = self.get(name)
         if metadata is None:
             raise RequestRefused(404, f"{self.component.title} {name.name} doesn't exist")
@@ -153,7 +153,7 @@ class Functions:
         return [name for name, metadata in found if metadata is not None]
 
     async def register(self, name: FunctionName, deployment: Deployment) -> int:
-        """Create a function; returns its version when every worker can learn of it."""
+        """Create a function; returns its version once the record is durable."""
         return await self._deploy(name, deployment, self._new_record)
 
     async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> int:
@@ -191,7 +191,7 @@ class Functions:
         if f"{name.tenant}/{name.namespace}" not in namespaces:
             raise RequestRefused(400, "Namespace does not exist")
         if self.metadata.get(str(name)) is not None:
-            # Another worker may have answered that it is gone, which this one has not read yet.
+            # Another worker may have handled its deletion, and this one may not have read that yet.
             await deadline.ask(self.metadata.log.catch_up)
             if (there := self.metadata.get(str(name))) is not None:
                 raise RequestRefused(400, self.component.clash(there.functionDetails))
@@ -226,7 +226,7 @@ class Functions:
         return await asyncio.to_thread(self.component.notice, config)
 
     async def update(self, name: FunctionName, deployment: Deployment) -> int:
-        """Change a function; what is not sent stays. Returns its new version."""
+        """Change a function, keeping fields that are not sent; returns its new version."""
         return await self._deploy(name, deployment, self._changed_record)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
@@ -236,7 +236,7 @@ class Functions:
             await deadline.ask(self.metadata.log.catch_up)
             existing = self.get(name)
         if existing is None:
-            # Of another kind it is not found, as Pulsar has it; what is not there at all is a bad request.
+            # As in Pulsar, a component of another kind is not found, but a missing one is a bad request.
             status = 400 if self.metadata.get(str(name)) is None else 404
             raise RequestRefused(status, f"{component.title} {name.name} doesn't exist")
         before = component.from_details(existing.functionDetails)
@@ -278,14 +278,14 @@ class Functions:
         return metadata
 
     def _role_of(self, metadata: FunctionMetaData) -> str | None:
-        """Return the role of a function by which it is decided what it may; None if it may everything."""
+        """Return the role for a function's permission checks; None if it is allowed everything."""
         return self.owners.owner_of(metadata) if self.owners.is_enabled else None
 
     async def _prepare_output(self, metadata: FunctionMetaData) -> None:
         await self.prerequisites.prepare_output(metadata.functionDetails, self._role_of(metadata))
 
     async def _check_rights(self, metadata: FunctionMetaData, deadline: Deadline) -> None:
-        """Make sure that the role of a function may use its topics."""
+        """Check that a function's role may use its topics."""
         owner = self._role_of(metadata)
         if owner is not None:
             details = metadata.functionDetails
@@ -294,7 +294,7 @@ class Functions:
             raise RequestRefused(400, "the function would have no role to run as: its credentials do not contain one")
 
     async def _check_package(self, deployment: Deployment, deadline: Deadline) -> None:
-        """Make sure that who deploys may take the package that a url names, if it names one of ours."""
+        """Check that the deployer may use the package in a URL, if it is one of ours."""
         url, sender = deployment.url or "", deployment.deployer
         if sender is None or not url.startswith(tuple(f"{kind}://" for kind in TYPES)):
             return
@@ -395,7 +395,7 @@ class Functions:
     async def _keep(
         self, deployment: Deployment, config: Any, deadline: Deadline
     ) -> tuple[PackageLocationMetaData | None, Any]:
-        """Check a package and make it durable; None if the request brings none. The config names its class then."""
+        """Check and store the request's package, if any; return its location or None, and the config with its class."""
         if isinstance(config, FunctionConfig) and config.sql:
             if deployment.upload is not None or deployment.url:
                 raise RequestRefused(400, "sql: the function is a statement; leave the package out")
@@ -412,7 +412,7 @@ class Functions:
     async def _keep_transform(
         self, deployment: Deployment, config: Any, deadline: Deadline, existing: FunctionMetaData | None
     ) -> PackageLocationMetaData | None:
-        """Return where the transform function of an installed connector is, None if it has none."""
+        """Return the location of an installed connector's transform function, or None if it has none."""
         if not self.component.built_in(config) or not config.transform_function_class_name:
             return None
         if deployment.upload is not None:
@@ -428,7 +428,7 @@ class Functions:
 
 
 def now_ms() -> int:
-    """Return the time that records tell."""
+    """Return the current time for records."""
     return time.time_ns() // 1_000_000
 
 
@@ -440,7 +440,7 @@ def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
 
 
 def states_of(metadata: FunctionMetaData) -> dict[int, FunctionState]:
-    """Return whether each instance is to run, by its number."""
+    """Return the state of each instance, by its number."""
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 
@@ -449,7 +449,7 @@ async def _checked(component: Component, config: Any, before: Any) -> Any:
     if component is FUNCTION:
         component.check(config)
         return config
-    return await asyncio.to_thread(_checked_connector, component, config, before)  # may import a connector
+    return await asyncio.to_thread(_checked_connector, component, config, before)  # it may import a connector
 
 
 def _checked_connector(component: Component, config: Any, before: Any) -> Any:

@@ -33,7 +33,7 @@ from .state_tables import StateTables
 
 _PAUSE_S = 0.2
 _LOOKS_AT_ONCE = 16
-_CHANGES_AT_ONCE = 2  # of the few threads that wait for the state store
+_CHANGES_AT_ONCE = 2  # limited by the few threads that wait for the state store
 
 _log = logging.getLogger(__name__)
 
@@ -79,12 +79,12 @@ class StateChanges:
         self._what_runs = what_runs
         self._tables = tables
         self._now_ms = now_ms
-        self._reasons: dict[str, str] = {}  # of all functions with something to do; empty: nothing holds it up
+        self._reasons: dict[str, str] = {}  # by function with a pending change; empty if nothing delays it
         self._begun = asyncio.Event()
         self._some = asyncio.Semaphore(_CHANGES_AT_ONCE)
 
     def notice(self, change: Change) -> None:
-        """Take note of a record that changed a function."""
+        """Process a record that changed a function."""
         if change.after is not None and change.after.HasField("stateChange"):
             self._reasons.setdefault(change.fqfn, "")
             self._begun.set()
@@ -92,7 +92,7 @@ class StateChanges:
             self._reasons.pop(change.fqfn, None)
 
     def waits_for(self, metadata: FunctionMetaData) -> str:
-        """Return in a line what the instances of a function wait for, and why if this worker knows."""
+        """Return in one line what a function's instances wait for, and the reason if this worker knows it."""
         return waits_for(metadata, self._reasons.get(fqfn(metadata), ""))
 
     async def run(self) -> None:
@@ -129,12 +129,12 @@ class StateChanges:
         self._reasons[name] = reason
 
     async def _look_at(self, name: str) -> str:
-        """Make the change of a function; returns what holds it up, empty if nothing does."""
+        """Make the change of a function; returns the reason for a delay, empty if there is none."""
         metadata = self._metadata.get(name)
         if metadata is None or not metadata.HasField("stateChange"):
             return ""
-        # From here on the record may be old. Whatever comes after it has the change to be made, too, until a record
-        # says that it is made; and that is decided against the one that was looked at.
+        # From here on the record may be stale. Later records contain the pending change, too, until one says that it
+        # was made; and that one is decided against the record examined here.
         if what_runs := await self._what_runs(FunctionName(*name.split("/")), metadata):
             return what_runs
         await self._submit(await self._change(name, metadata))

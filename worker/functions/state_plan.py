@@ -1,6 +1,7 @@
-"""What records say of a change of a function's whole state: which is possible, asked for, made, given up.
+"""Planned changes of a function's whole state in its record: checking, requesting, completing and abandoning them.
 
-Its two kinds: the state is kept for the version that is replaced, or put back from that. `state_changes` makes them.
+There are two kinds: the state is kept with the version that is replaced, or restored from it. `state_changes` makes
+them.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ KEEP_PARAMETER, WITH_PARAMETER = "keepState", "withState"
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """Writes into records that a state is to be kept or put back, where that can be done.
+    """Adds requests to keep or restore a state to records, if possible.
 
     Attributes:
-        tables: where the states are.
+        tables: the state tables.
     """
 
     tables: StateTables
 
     async def check_keep(self, existing: FunctionMetaData) -> None:
-        """Make sure that the state of a version can be kept when it is replaced.
+        """Check that the state of a version can be kept when it is replaced.
 
         Raises:
-            RequestRefused: not of such a function (400), not now (409), or the state store is not there (503).
+            RequestRefused: 400, not possible for this function; 409, not now; 503, the state store is unavailable.
         """
         check_possible(existing, KEEP_PARAMETER)
         await self.tables.kept(table_of(existing))
 
     async def check_put_back(self, existing: FunctionMetaData, version: int) -> None:
-        """Make sure that the state of a version can be put back.
+        """Check that the state of a version can be restored.
 
         Raises:
-            RequestRefused: as `check_keep`, or none was kept (400).
+            RequestRefused: as for `check_keep`, or 400 if no state was kept.
         """
         check_possible(existing, WITH_PARAMETER)
         kept = await self.tables.kept(table_of(existing))
@@ -53,19 +54,19 @@ class StatePlan:
             )  # fmt: skip
 
     def keep(self, existing: FunctionMetaData, metadata: FunctionMetaData) -> None:
-        """Note in the record that replaces a version that its state is to be kept before."""
+        """Request, in the record that replaces a version, that its state is kept first."""
         metadata.stateChange.CopyFrom(StateChange(version=newest_version(existing), askedBy=metadata.version))
 
     def put_back(self, metadata: FunctionMetaData, version: int) -> None:
-        """Note in the record of a rollback that the state which was kept of a version is to be put back before."""
+        """Request, in the record of a rollback, that a version's kept state is restored first."""
         metadata.stateChange.CopyFrom(StateChange(version=version, isRestore=True, askedBy=metadata.version))
 
 
 def check_possible(metadata: FunctionMetaData, field: str) -> None:
-    """Refuse to keep or put back the state of what keeps more there than its own, or is about to be changed.
+    """Check that a state can be kept or restored: it must contain only the function's own data, and not be changing.
 
     Raises:
-        RequestRefused: 400, it is a source, a sink or runs by Spark; 409, another change is to be made first.
+        RequestRefused: 400, it is a source, a sink or a Spark function; 409, another change is pending.
     """
     details = metadata.functionDetails
     if details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
@@ -81,7 +82,7 @@ def check_possible(metadata: FunctionMetaData, field: str) -> None:
 
 
 def waits_for(metadata: FunctionMetaData, reason: str = "") -> str:
-    """Return in a line what instances wait for, by their function's record; empty if for nothing."""
+    """Return in one line what instances wait for according to their function's record; empty if nothing."""
     if not metadata.HasField("stateChange"):
         return ""
     what = "put back" if metadata.stateChange.isRestore else "kept"
@@ -90,7 +91,7 @@ def waits_for(metadata: FunctionMetaData, reason: str = "") -> str:
 
 
 def made(existing: FunctionMetaData, now_ms: int) -> FunctionMetaData:
-    """Return the record after a change of the state; a trial begins now."""
+    """Return the record after a completed state change; a trial begins now."""
     metadata = _without_change(existing)
     if existing.stateChange.isRestore:
         metadata.stateEpoch = existing.stateChange.askedBy
@@ -100,9 +101,9 @@ def made(existing: FunctionMetaData, now_ms: int) -> FunctionMetaData:
 
 
 def given_up(existing: FunctionMetaData, reason: str, now_ms: int) -> FunctionMetaData:
-    """Return the record after a state could not be put back: what ran before is deployed again, and says why.
+    """Return the record after a failed restore: the previous version is deployed again, with the reason.
 
-    Unless something else was deployed meanwhile, which starts then.
+    If another version was deployed meanwhile, that one starts instead.
     """
     is_newest = newest_version(existing) == existing.stateChange.askedBy
     if not is_newest or not existing.deployments.earlier:

@@ -1,7 +1,7 @@
-"""State tables of functions, as the worker uses them: reading and changing single keys, removing a table.
+"""The worker's access to state tables of functions: reading and changing single keys, removing a table.
 
-The client of the table service blocks, so its calls run on a few threads of their own. gRPC is imported with the first
-of them: a worker whose functions keep no state does not pay for it.
+The client of the table service blocks, so its calls run in a small thread pool. gRPC is imported with the first call,
+so that a worker whose functions have no state does not load it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_STATE_STORE = "State storage client is not done initializing. Please try agai
 _THREADS = 4
 _TIMEOUT_S = 5.0
 _COPY_TIMEOUT_S = 20.0
-"""For copying a state; a larger one goes on being copied, and the next call waits for the rest."""
+"""Timeout for copying a state in seconds; a larger copy continues, and the next call waits for the rest."""
 _DROP_DELAYS_S = (0.0, 1.0, 5.0, 20.0)
 _STATUS = {StateRefused: 400, FencedByPosition: 409, StateStoreUnavailable: 503, StateStoreFailed: 500}
 _log = logging.getLogger(__name__)

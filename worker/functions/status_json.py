@@ -14,10 +14,10 @@ Json = dict[str, Any]
 
 
 def instance_status(status: FunctionStatus, worker_id: str) -> Json:
-    """Return FunctionInstanceStatusData; an instance that is down and has nothing to tell lacks the lists of errors."""
+    """Return FunctionInstanceStatusData; an instance that is down without a reason lacks the error lists."""
     answer: Json = {
         "running": status.running,
-        "error": status.failureException,  # of a running instance: what it waits for
+        "error": status.failureException,  # for a running instance: what it waits for
         "numRestarts": status.numRestarts,
         "numReceived": status.numReceived,
         "numSuccessfullyProcessed": status.numSuccessfullyProcessed,
@@ -43,7 +43,7 @@ def instance_status(status: FunctionStatus, worker_id: str) -> Json:
 
 
 def _run(run: FunctionStatus.Run) -> Json:
-    """Return what is ours: how far the latest run of a function is that works in runs."""
+    """Return the progress of the latest run, for functions that work in runs. Not in Pulsar."""
     return {
         "runId": run.runId,
         "stage": run.stage,
@@ -98,7 +98,7 @@ def _state(status: FunctionStatus) -> Json:
 
 
 def deployed_json(metadata: FunctionMetaData, status: FunctionStatus) -> Json:
-    """Return what is ours: which version of a function an instance is of, and whether that runs."""
+    """Return the version of a function that an instance runs, and whether it is running. Not in Pulsar."""
     return {
         "functionUuid": metadata.functionUuid,
         "version": metadata.version,
@@ -109,7 +109,7 @@ def deployed_json(metadata: FunctionMetaData, status: FunctionStatus) -> Json:
 
 
 def function_status(instances: Mapping[int, Json]) -> Json:
-    """Return FunctionStatus, SourceStatus or SinkStatus of the answers of all assigned instances."""
+    """Return FunctionStatus, SourceStatus or SinkStatus, combined from all assigned instances."""
     return {
         "numInstances": len(instances),
         "numRunning": sum(1 for status in instances.values() if status["running"]),
@@ -118,7 +118,7 @@ def function_status(instances: Mapping[int, Json]) -> Json:
 
 
 def with_reason(status: Json, reason: str) -> Json:
-    """Return a status with a reason at each instance that does not run and says none; empty leaves it as it is."""
+    """Add a reason to each instance that is not running and has no error; an empty reason changes nothing."""
     for instance in status["instances"]:
         found = instance["status"]
         if not found["running"] and not found["error"]:

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A version that ran: which, how often its instances had been restarted, and since when."""
+    """A version seen running: its number, its restarts by then, and since when."""
 
     version: int
     restarts: tuple[int, ...]
@@ -53,7 +53,7 @@ class Trials:
         clock: Callable[[], float] = monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Watch nothing yet; `progress` says how far the version of a record is, `clock` has rising seconds."""
+        """Start without trials; `progress` returns the progress of a record's version, `clock` monotonic seconds."""
         self._metadata = metadata
         self._progress = progress
         self._clock = clock
@@ -63,7 +63,7 @@ class Trials:
         self._begun = asyncio.Event()
 
     def notice(self, change: Change) -> None:
-        """Take note of a record that changed a function."""
+        """Process a record that changed a function."""
         if change.after is not None and change.after.deployments.HasField("trial"):
             self._on_trial.add(change.fqfn)
             self._begun.set()
@@ -85,7 +85,7 @@ class Trials:
             await asyncio.sleep(_PAUSE_S)
 
     async def look(self) -> None:
-        """Look at every version that is on trial, and end the trials that are decided."""
+        """Check every version on trial, and end the trials that are decided."""
         some = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
         async def one(name: str) -> None:
@@ -102,9 +102,9 @@ class Trials:
     async def _look_at(self, name: str) -> None:
         metadata = self._metadata.get(name)
         if metadata is None or not metadata.deployments.HasField("trial") or metadata.HasField("stateChange"):
-            return  # until the leader has done with the state what is to be done no instance can run
+            return  # no instance can run before the leader has made the pending state change
         found = await self._progress(FunctionName(*name.split("/")), metadata)
-        # From here on the record may be old: the request says which it is about, and the table refuses another.
+        # From here on the record may be stale: the request contains its version, and is rejected if that has changed.
         if self._has_come_up(name, metadata.version, found):
             await self._submit(confirmed(metadata))
             return

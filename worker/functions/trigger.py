@@ -1,7 +1,7 @@
 """Trigger: sends one message through a function and waits for its output.
 
-The input carries a property that asks the instance to mark its output with the id of the input; other messages are not
-marked, since the mark is larger than most of them.
+The input has a property that makes the instance add the input's id to its output; other outputs do not get it, as it
+would be larger than most messages.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Trigger:
     """Runs single messages through functions.
 
     Attributes:
-        client: to send and read with.
-        admin: the broker, which says what was acknowledged.
-        rights: what roles may do.
+        client: sends and reads messages.
+        admin: the broker, which reports acknowledgements.
+        rights: permission checks of roles.
         timeout_s: how long to wait for an output.
     """
 
@@ -68,18 +68,18 @@ class Trigger:
         read_status: Callable[[], Awaitable[Mapping[str, Any]]],
         sender: Deployer | None = None,
     ) -> Answer:
-        """Return what the function made of a message, or why that is nothing.
+        """Return the function's output for a message, or why there is none.
 
         Args:
-            metadata: of the function.
-            message: its data, and the input that it is for; None if there is one only.
+            metadata: the function's record.
+            message: its data, and its input topic; None if there is only one input.
             read_status: returns the status of the function's instances.
-            sender: who asks, and must be allowed to produce to the input and to consume the output; None while
+            sender: the client, which must be allowed to produce to the input and consume the output; None while
                 authentication is off.
 
         Raises:
-            RequestRefused: 403, the sender may not; 400, the function raised or has failed; 408, it is stopped, or
-                nothing was to be seen of it in time.
+            RequestRefused: 403, the sender is not allowed; 400, the function raised an error or has failed; 408, it is
+                stopped, or there was no result in time.
 
         Cancellation: the input may have been sent.
         """
@@ -114,7 +114,7 @@ class Trigger:
                 ) from None
 
     async def _check_rights(self, details: FunctionDetails, chosen: str, sender: Deployer | None) -> None:
-        """Refuse a sender who could not do by itself what is done for it here, with the worker's rights."""
+        """Raise if the sender lacks permissions for the operations made here with the worker's permissions."""
         if sender is None:
             return
         uses = [(chosen, TopicOperation.PRODUCE, "produce to")]

@@ -1,4 +1,4 @@
-"""Why a triggered message has no output: what its function's status and the cursor of its input say of it."""
+"""Why a triggered message has no output, according to its function's status and its input's cursor."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NO_OUTPUT_TOPIC = "the message was sent; the function has no output topic, so th
 
 _LOOK_EVERY_S = 0.1
 _OUTPUT_MAY_LAG_S = 0.5
-"""How long after the acknowledgement an output may take to be read: it was stored before."""
+"""How long an output, which is stored before the acknowledgement, may take to be read after it, in seconds."""
 _RANGE = re.compile(r"\((\d+):(-?\d+)\.\.(\d+):(-?\d+)\]")
 
 
 @dataclass
 class Outcome:
-    """Finds out what became of a message that was sent to a function.
+    """Determines the outcome of a message sent to a function.
 
     Attributes:
-        details: of the function.
+        details: details of the function.
         read_status: returns the status of its instances.
         admin: the broker.
     """
@@ -102,7 +102,7 @@ class Outcome:
 
 
 def covers(cursor: Json, position: tuple[int, int]) -> bool:
-    """Return whether a cursor, as the broker's internal statistics show it, has an entry acknowledged."""
+    """Return whether an entry is acknowledged, according to a cursor in the broker's internal statistics."""
     mark = str(cursor.get("markDeletePosition", "")).partition(":")
     if mark[0].isdigit() and position <= (int(mark[0]), int(mark[2])):
         return True

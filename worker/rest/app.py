@@ -1,4 +1,4 @@
-"""The worker's REST interface, put together, and the gate that opens when the worker is ready."""
+"""Assembly of the worker's REST interface, and the gate that opens when the worker is ready."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONE_FUNCTION = "/admin/v3/functions/{tenant}/{namespace}/{name}"
 
 
 class WorkerCall(Call):
-    """A request under way."""
+    """A request being handled."""
 
     def __init__(self, request: Request, limits: FormLimits) -> None:
         super().__init__(request)
@@ -37,7 +37,7 @@ class WorkerCall(Call):
         return await read_form(self.request, self._account, stream_part, uploads)
 
     def close(self) -> None:
-        """Return what the form has taken."""
+        """Release the resources of the form."""
         self._account.close()
 
     def name(self, parameter: str) -> str:
@@ -53,7 +53,7 @@ class WorkerCall(Call):
         return FunctionName(self.name("tenant"), self.name("namespace"), self.name("name"))
 
     def instance_id(self, what: str) -> int:
-        """Return the number of the instance in the path, for a request of that kind."""
+        """Return the instance number in the path; `what` names the request in errors."""
         text = self.name("instance_id")
         try:
             return int(text)
@@ -61,7 +61,7 @@ class WorkerCall(Call):
             raise Refused(400, f"{what}: instance id {text!r} is not a number") from None
 
     def optional_instance_id(self, what: str) -> int | None:
-        """Return the number of the instance in the path, None where the path is that of all instances."""
+        """Return the instance number in the path, or None if the path is for all instances."""
         return self.instance_id(what) if "instance_id" in self.request.path_params else None
 
 
@@ -69,7 +69,7 @@ WorkerRoutes = Routes[WorkerCall]
 
 
 def refuse(error: MagnetarError) -> Refused:
-    """Return how an error is answered."""
+    """Return the response for an error."""
     if isinstance(error, PackageError):
         return Refused(400, str(error))
     status = 503 if isinstance(error, ConnectionLost | OperationTimeout) else 500
@@ -81,21 +81,21 @@ TITLE = "Magnetar function worker"
 
 
 class ReadinessGate:
-    """Answers that the worker is not ready until it is opened with the application."""
+    """Responds that the worker is not ready, until opened with the application."""
 
     def __init__(self) -> None:
         self._app: ASGIApp | None = None
 
     def open(self, app: ASGIApp) -> None:
-        """Answer requests from now on."""
+        """Start handling requests."""
         self._app = app
 
     def close(self) -> None:
-        """Answer no more; the worker is stopping."""
+        """Stop handling requests; the worker is stopping."""
         self._app = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         app = self._app if self._app is not None else refusal(Refused(503, NOT_READY))
         await app(scope, receive, send)
 
@@ -110,12 +110,12 @@ def make_app(
     Args:
         tables: the routes of everything below /admin.
         metrics: text for Prometheus.
-        guard: decides before each handler; None: everybody may do everything.
+        guard: authorizes each request before its handler; None to allow everything.
     """
 
     async def read_metrics(_: WorkerCall) -> Response:
         """Return everything for Prometheus."""
-        from ...web.exposition import CONTENT_TYPE  # with it comes prometheus_client, for a worker that is asked
+        from ...web.exposition import CONTENT_TYPE  # imports prometheus_client only when metrics are requested
 
         return Response(await metrics(), media_type=CONTENT_TYPE)
 

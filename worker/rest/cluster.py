@@ -70,7 +70,7 @@ class ClusterRoutes:
         return leader
 
     async def leader_ready(self, _: WorkerCall) -> Response:
-        """Return true on the leader once it takes requests."""
+        """Return true on the leader once it accepts requests."""
         if not self.leadership.is_leading:
             raise RequestRefused(503, NO_LEADER)
         return PlainTextResponse("true")
@@ -116,7 +116,7 @@ class ClusterRoutes:
         return done()
 
     async def _elsewhere(self, call: WorkerCall, path: str) -> Response | None:
-        """Return a redirect to the leader, with TLS if the request came so, None if this worker leads."""
+        """Return a redirect to the leader, with TLS if the request used it, or None if this worker leads."""
         if self.leadership.is_leading:
             return None
         leader = await self._leader()

@@ -74,7 +74,7 @@ class ConnectorRoutes:
             yield "POST", f"{path}/restart", self.restart
 
     async def built_in(self, _: WorkerCall) -> Response:
-        """Return the connectors that are installed."""
+        """Return the installed connectors."""
         return as_json(await asyncio.to_thread(connector_definitions, self.kind))
 
     async def config_definition(self, call: WorkerCall) -> Response:
@@ -89,12 +89,12 @@ class ConnectorRoutes:
         """Reload installed connectors. This does nothing, as every request looks them up."""
 
     async def register(self, call: WorkerCall) -> Response:
-        """Create a connector from its config (JSON) and data (its package), unless it is an installed one."""
+        """Create a connector from its config (JSON) and, unless it is installed, data (its package)."""
         return await self._deploy(call, self.functions.register)
 
     @takes(ROLLBACK)
     async def update(self, call: WorkerCall) -> Response:
-        """Change a connector; parts as at its creation, plus updateOptions; `rollbackOnFailure` as for functions."""
+        """Change a connector; same parts as on creation, plus updateOptions; `rollbackOnFailure` as for functions."""
         return await self._deploy(call, self.functions.update, has_options=True)
 
     async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> Response:

@@ -1,4 +1,4 @@
-"""Versions of functions, sources and sinks: which were deployed, how far the newest is, and the way back. Ours."""
+"""Versions of functions, sources and sinks: list, progress of the newest, and rollback. Not in Pulsar."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class DeploymentRoutes:
         one = f"{functions.component.path}/{{tenant}}/{{namespace}}/{{name}}"
 
         async def versions(call: WorkerCall) -> Response:
-            """Return the versions that were deployed and are kept, the newest first.
+            """Return the deployed versions that are kept, newest first.
 
-            `stateKept` says whether the state of one is kept; it is null if the state store does not answer.
+            `stateKept` says whether a version's state is kept; it is null if the state store does not answer.
             """
             metadata = await functions.newest(call.function)
             kept = await self._kept(metadata)
@@ -65,13 +65,13 @@ class DeploymentRoutes:
 
         @takes(_VERSION)
         async def deployment(call: WorkerCall) -> Response:
-            """Return how far a version is that was deployed."""
+            """Return the progress of a deployed version."""
             await functions.newest(call.function)
             return as_json(await self.states.of_version(call.function, _VERSION.of(call)))
 
         @takes(_TO_VERSION, _WITH_STATE)
         async def rollback(call: WorkerCall) -> Response:
-            """Deploy an earlier version again, as a new version; with `withState` its state, too, if that was kept."""
+            """Deploy an earlier version again, as a new version; with `withState` also restore its kept state."""
             version = _TO_VERSION.of(call)
             name = call.function
             restored = await functions.restore(name, version, with_state=_WITH_STATE.of(call))
@@ -79,7 +79,7 @@ class DeploymentRoutes:
             return deployed(restored)
 
         async def instance_deployment(call: WorkerCall) -> Response:
-            """Return which version of an instance this worker runs, and whether it does; one worker asks another."""
+            """Return the version of an instance on this worker, and whether it is running; used between workers."""
             return as_json(await self.instances.instance_deployed(call.function, call.instance_id("deployment")))
 
         yield "GET", f"{one}/versions", versions

@@ -1,6 +1,6 @@
-"""What the multipart requests of a worker may take at once: memory for small parts, and uploads to disk.
+"""Limits for a worker's concurrent multipart requests: memory for small parts, and uploads to disk.
 
-Both are shared between callers, so that one role that sends large forms, or slow ones, leaves room for the others.
+Both are shared fairly between callers, so that a role that sends large or slow forms leaves room for others.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from ...errors import RequestRefused
 from ...tasks import Room, Shares
 
 FORM_BYTES_MAX = 6 * 1024 * 1024
-"""Of one request's parts in memory: the largest message, as trigger data, and a config."""
+"""Maximum bytes of one request's parts in memory: the largest message, as trigger data, and a config."""
 MEMORY_BYTES_MAX = 96 * 1024 * 1024
-"""Of all requests' parts in memory."""
+"""Maximum bytes of all requests' parts in memory."""
 MEMORY_BYTES_PER_CALLER = 24 * 1024 * 1024
 UPLOADS_MAX = 128
-"""Requests that upload a package or have it checked."""
+"""Maximum concurrent requests that upload a package or have one checked."""
 UPLOADS_PER_CALLER = 32
 
 
@@ -27,7 +27,7 @@ class FormLimits:
 
 
 class FormAccount:
-    """What one request has taken, until it is answered."""
+    """The resources taken by one request, until it is answered."""
 
     def __init__(self, limits: FormLimits, caller: str) -> None:
         self._limits = limits
@@ -36,7 +36,7 @@ class FormAccount:
         self._uploads = 0
 
     def keep(self, size: int) -> None:
-        """Take so much memory more.
+        """Take more memory.
 
         Raises:
             RequestRefused: 400, the parts of this request are too large; 429, those of its caller; 503, those of all.
@@ -52,10 +52,10 @@ class FormAccount:
         self._bytes += size
 
     def begin_upload(self) -> None:
-        """Take a place for an upload.
+        """Take a slot for an upload.
 
         Raises:
-            RequestRefused: 429, the caller has too many under way; 503, all callers have.
+            RequestRefused: 429, the caller has too many uploads in progress; 503, all callers together have.
         """
         room = self._limits.uploads.take(self._caller)
         if room is Room.SHARE_USED:
@@ -66,7 +66,7 @@ class FormAccount:
         self._uploads += 1
 
     def close(self) -> None:
-        """Return everything."""
+        """Release all resources."""
         self._limits.memory.give_back(self._caller, self._bytes)
         self._limits.uploads.give_back(self._caller, self._uploads)
         self._bytes = self._uploads = 0

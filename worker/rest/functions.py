@@ -43,9 +43,9 @@ from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Form, Part, json_part
 
 NO_OUTPUT_HEADER = "Magnetar-No-Output"
-"""Of the answer to a trigger that made no output: why not, in words. Not in Pulsar."""
+"""Header of a trigger response without output: the reason as text. Not in Pulsar."""
 TARGET_BYTES_MAX = 4096
-"""Of the body that names where to reset cursors to."""
+"""Maximum bytes of the body with the target of a cursor reset."""
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}
 _BASE = "/admin/v3/functions"
 _NO_WAIT = Query("noWait", bool, False)
@@ -109,10 +109,10 @@ class FunctionsRoutes:
 
     @takes(ROLLBACK, _KEEP_STATE)
     async def update(self, call: WorkerCall) -> Response:
-        """Change a function; parts as at its creation, plus updateOptions.
+        """Change a function; same parts as on creation, plus updateOptions.
 
-        With `rollbackOnFailure` the version before is restored if the new one does not come up. With `keepState` the
-        state of the version before is kept, for a rollback with `withState`.
+        With `rollbackOnFailure`, the previous version is restored if the new one does not come up. With `keepState`,
+        the previous version's state is kept for a rollback with `withState`.
         """
         return await self._deploy(call, self.functions.update, has_options=True)
 
@@ -149,9 +149,9 @@ class FunctionsRoutes:
 
     @takes(_STATES, _HERE)
     async def list_functions(self, call: WorkerCall) -> Response:
-        """Return the names of a namespace's functions; with `states`, which is ours, how each of them does.
+        """Return the names of a namespace's functions; with `states` (not in Pulsar), their states.
 
-        With `here`, too, only whether each instance on this worker runs: one worker asks another.
+        With `here` in addition, only whether each instance on this worker is running; used between workers.
         """
         tenant, namespace = call.name("tenant"), call.name("namespace")
         names = self.functions.names(tenant, namespace)
@@ -170,7 +170,7 @@ class FunctionsRoutes:
         return call.function
 
     def _instance(self, call: WorkerCall, what: str) -> tuple[FunctionName, int]:
-        """Return function and number of the instance in the path, for a request of that kind; refused without one."""
+        """Return the function and instance number in the path; raises if the instance does not exist."""
         function = call.function
         parallelism = self.functions.find(function).functionDetails.parallelism
         number = call.instance_id(what)
@@ -218,10 +218,10 @@ class FunctionsRoutes:
 
     @takes(_NO_WAIT)
     async def trigger(self, call: WorkerCall) -> Response:
-        """Send the part data (or dataStream) through the function and return what comes out.
+        """Send the part data (or dataStream) to the function and return its output.
 
-        A function that works in runs begins one instead, and takes no data; returned is the record of the run when it
-        has ended, with `noWait` its id at once.
+        A function that works in runs takes no data, and starts a run instead; the response is the record of the run
+        after its end or, with `noWait`, its id immediately.
         """
         function, no_wait = call.function, _NO_WAIT.of(call)
         name = function.name
@@ -253,12 +253,12 @@ class FunctionsRoutes:
 
     @takes(_RUN_ID)
     async def begin_run(self, call: WorkerCall) -> None:
-        """Begin a run that another worker was asked for; only on the worker that has the function."""
+        """Begin a run requested from another worker; only on the worker that runs the function."""
         run_id = _RUN_ID.of(call)
         await self.instances.begin_run(self._existing(call), call.instance_id("trigger"), run_id)
 
     async def latest_runs(self, call: WorkerCall) -> Response:
-        """Return the latest runs of a function that works in runs, the newest first; ours alone."""
+        """Return the latest runs of a function that works in runs, newest first. Not in Pulsar."""
         name = self._existing(call)
         metadata = self.functions.find(name)
         if not is_spark(metadata.functionDetails):
@@ -266,15 +266,15 @@ class FunctionsRoutes:
         return as_json(await self.runs.latest(name, metadata))
 
     async def ended(self, call: WorkerCall) -> None:
-        """Answer once no instance of a stopped function runs on this worker; one worker asks another."""
+        """Respond once no instance of a stopped function is running on this worker; used between workers."""
         await self.instances.ended_here(call.function)
 
     async def connectors(self, _: WorkerCall) -> Response:
-        """Return the connectors that are installed."""
+        """Return the installed connectors."""
         return as_json(await asyncio.to_thread(connector_definitions, *KINDS))
 
     async def list_nothing(self, _: WorkerCall) -> Response:
-        """Return the built-in functions: none yet."""
+        """Return the built-in functions, of which there are none yet."""
         return as_json([])
 
     async def reload_nothing(self, _: WorkerCall) -> None:
@@ -299,7 +299,7 @@ class FunctionsRoutes:
         await self.functions.decide_here(FunctionRequest(metadata, request_id, is_deletion))
 
     async def upload(self, _: WorkerCall) -> Response:
-        """Refuse an upload: packages are stored by their content, not under a path that the client chooses."""
+        """Reject an upload, as packages are stored by content, not under a path chosen by the client."""
         raise RequestRefused(501, "uploading to a path is not supported; send the package with create or update")
 
     @takes(_PATH)
@@ -326,7 +326,7 @@ class FunctionsRoutes:
         return FileResponse(path, media_type="application/json", background=remove)
 
     async def reset_cursor(self, call: WorkerCall) -> None:
-        """Stop a function, move the cursors of its inputs to the target in the body, and start it again; ours alone."""
+        """Stop a function, move its input cursors to the target in the body, and start it again. Not in Pulsar."""
         content = await call.body_bytes(TARGET_BYTES_MAX)
         try:
             target = read_target(read_json(content))
@@ -347,7 +347,7 @@ class FunctionsRoutes:
 
 
 def updates_auth(call: WorkerCall, options: Mapping[str, Any]) -> bool:
-    """Return whether an update is to run as who sends it; refuse options that would have no effect."""
+    """Return whether an update changes the owner to its sender; rejects options that would have no effect."""
     for name, value in options.items():
         if name != "updateAuthData":
             raise RequestRefused(400, f"updateOptions: unknown field {name[:80]}; known is updateAuthData")
@@ -359,18 +359,18 @@ def updates_auth(call: WorkerCall, options: Mapping[str, Any]) -> bool:
 
 
 def deployer_of(call: WorkerCall, owners: Owners, takes_over: bool) -> dict[str, Any]:
-    """Return what a deployment says of who sends it."""
+    """Return the fields of a deployment that describe its sender."""
     return {"deployer": sender_of(call, owners), "updates_auth": takes_over}
 
 
 def sender_of(call: WorkerCall, owners: Owners) -> Deployer | None:
-    """Return who sends a request; None while authentication is off."""
+    """Return the sender of a request; None while authentication is off."""
     method: str = call.request.scope.get(METHOD, "")
     return owners.deployer(call.roles, method, call.request.headers.get("authorization", ""))
 
 
 def auth_data(functions: Functions, name: FunctionName) -> dict[str, int]:
-    """Return what a status says of the credentials that a function keeps: when they end; nothing if they do not."""
+    """Return the status field with the expiry of a function's stored credentials; empty if they do not expire."""
     expires_s = functions.owners.expires_at(functions.find(name))
     return {} if expires_s is None else {"authDataExpiresMs": int(expires_s * 1000)}
 
@@ -384,7 +384,7 @@ def deployed(version: int, notice: str = "") -> Response:
 
 
 def deployment_of(form: Form, part: str, title: str) -> Deployment:
-    """Return what a form deploys; ``part`` has its config."""
+    """Return the deployment in a form; ``part`` contains its config."""
     config = json_part(form, part, title)
     if config is None:
         raise RequestRefused(400, f"{title} config is not provided")

@@ -1,4 +1,4 @@
-"""Authorization of the worker's REST: what a request is about, by the names in its path."""
+"""Authorization of the worker's REST interface: the resource of a request, from the names in its path."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ON_NAMESPACES = frozenset((Who.COMPONENT, Who.PACKAGES))
 
 
 class WorkerGuard(Guard[WorkerCall]):
-    """Decides before the handlers of a worker."""
+    """Authorizes requests before a worker's handlers."""
 
     def __init__(self, settings: AuthorizationSettings, grants: GrantsReader) -> None:
         super().__init__(settings, WORKER_RULES, grants)
 
     def resource_of(self, call: WorkerCall, rule: Rule) -> Resource | None:
-        """Return what a request is about."""
+        """Return the resource of a request."""
         if rule.who in _ON_NAMESPACES:
             return Resource.of_namespace(f"{call.name('tenant')}/{call.name('namespace')}")
         return Resource()

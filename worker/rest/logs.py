@@ -1,4 +1,4 @@
-"""Logs of instances, as answers that go on as long as they are read."""
+"""Instance logs, as streaming responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .app import WorkerCall
 TAIL = Query("tail", int, 100)
 FOLLOW = Query("follow", bool, False)
 CHECK_S = 1.0
-"""Seconds between two looks whether who follows a log still may."""
+"""Interval at which the permission of a client that follows a log is checked, in seconds."""
 
 
 def stream_logs(
@@ -29,14 +29,14 @@ def stream_logs(
     """Return the last lines of the logs of all assigned instances, or of one.
 
     Args:
-        instances: who has them.
+        instances: provides the logs.
         call: the request, with `TAIL` and `FOLLOW`.
-        name: of the component.
+        name: name of the component.
         component: its kind.
-        number: of the instance; None for all.
+        number: instance number; None for all.
 
     Raises:
-        RequestRefused: 400, there are none.
+        RequestRefused: 400, no instances are assigned.
     """
     tail, is_following = TAIL.of(call), FOLLOW.of(call)
     numbers = instances.assigned(name) if number is None else [number]
@@ -55,7 +55,7 @@ def stream_logs(
 
 
 async def while_allowed(pieces: AsyncGenerator[bytes, None], call: WorkerCall) -> AsyncGenerator[bytes]:
-    """Yield pieces until who asked may not ask any more; a last line says so."""
+    """Yield pieces until the client loses its permission, which a last line reports."""
     loop = asyncio.get_running_loop()
     due_s = loop.time() + CHECK_S
     tasks = TaskSet("followed log")

@@ -1,9 +1,9 @@
-"""`/metrics`: this worker's and its instances' numbers for Prometheus, under Pulsar's names.
+"""`/metrics`: Prometheus metrics of this worker and its instances, under Pulsar's names.
 
-Functions, sources and sinks have names of their own: ``pulsar_function_…``, ``pulsar_source_…``, ``pulsar_sink_…``.
+Functions, sources and sinks have separate names: ``pulsar_function_…``, ``pulsar_source_…``, ``pulsar_sink_…``.
 
-One deviation: Pulsar also exports the text of every exception as a label, which makes a new time series per message of
-a broken function. Here exceptions are counted, and read in status and logs.
+One deviation: Pulsar also exports the text of every exception as a label, which creates a new time series for each
+failing message. Here exceptions are only counted; status and logs show their texts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LABELS = ("tenant", "namespace", "name", "instance_id", "cluster", "fqfn")
 
 
 class _Names(NamedTuple):
-    """What the numbers of one kind of component are called.
+    """Metric names of one kind of component.
 
     Attributes:
-        prefix: of all.
+        prefix: common prefix.
         counters: name, field and help of each counter.
     """
 
@@ -71,8 +71,8 @@ def render(cluster: str, instances: Iterable[InstanceMetrics], worker: Iterable[
     """Return the exposition text.
 
     Args:
-        cluster: label of everything.
-        instances: the counts of this worker's instances.
+        cluster: cluster label of all metrics.
+        instances: the metrics of this worker's instances.
         worker: name (without prefix), help and value of the worker's own gauges.
     """
     by_kind: dict[str, dict[Labels, MetricsData]] = {"Function": {}, "Source": {}, "Sink": {}}
@@ -126,9 +126,9 @@ def _times(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[M
 
 
 def _of_code(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
-    """Yield the metrics that functions and connectors made by their contexts.
+    """Yield the metrics that functions and connectors created through their contexts.
 
-    Two functions may use one name for different kinds: those of another kind than the first have it in their name.
+    If functions use the same name for different kinds of metrics, the later ones get the kind as part of the name.
     """
     families: dict[str, Metric] = {}
     for labels, data in instances.items():

@@ -1,8 +1,8 @@
 """Reading multipart requests as they stream in: small parts into memory, the package straight to disk.
 
-Starlette's own reader forgets the content type of parts without a file name, which Pulsar's interface goes by, and it
-spools a package into a temporary file that would be copied again. Parts come in any order; the header lines may end in
-blanks, as pulsarctl sends them.
+Starlette's own parser drops the content type of parts without a file name, which Pulsar's interface depends on, and it
+spools a package to a temporary file that would be copied again. Parts may be in any order; header lines may have
+trailing spaces, as sent by pulsarctl.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_PART_BYTES = 5 * 1024 * 1024
-"""Of a part kept in memory: the largest message, as trigger data; configs are far smaller."""
+"""Maximum bytes of a part kept in memory: the largest message, as trigger data; configs are far smaller."""
 MAX_JSON_BYTES = 1024 * 1024
-"""Of a part that is a config."""
+"""Maximum bytes of a part that is a config."""
 MAX_PARTS = 32
 
 
@@ -42,13 +42,13 @@ class Part:
 
     @property
     def is_json(self) -> bool:
-        """Whether the part says that it is JSON."""
+        """Whether the part's content type is JSON."""
         return self.content_type.split(";")[0].strip().lower() == "application/json"
 
 
 Form = dict[str, Part]
 _Event = Part | bytes | None
-"""A part begins, a piece of it, or (None) it ends."""
+"""The beginning of a part, a piece of its content, or None for its end."""
 
 
 async def read_form(
@@ -58,12 +58,12 @@ async def read_form(
 
     Args:
         request: the request; its body is consumed.
-        account: charged for what the parts take.
-        stream_part: name of the part that goes to `uploads` piece by piece instead of into memory.
-        uploads: takes that part; after an error it is discarded there.
+        account: charged for the resources that the parts take.
+        stream_part: name of the part that is streamed to `uploads` instead of kept in memory.
+        uploads: receives that part; it is discarded there after an error.
 
     Raises:
-        RequestRefused: no multipart request (415), or not readable, or too large (400), or too many (429, 503).
+        RequestRefused: 415, not a multipart request; 400, invalid or too large; 429 or 503, too many requests.
     """
     events = _events(request, _boundary(request))
     form: Form = {}
@@ -137,7 +137,7 @@ async def _events(request: Request, boundary: bytes) -> AsyncGenerator[_Event, N
 
 
 class _Collector:
-    """Translator of the parser's callbacks into events."""
+    """Translates the parser's callbacks into events."""
 
     def __init__(self) -> None:
         self.events: list[_Event] = []
@@ -146,7 +146,7 @@ class _Collector:
         self._value = b""
 
     def callbacks(self) -> MultipartCallbacks:
-        """Return what the parser calls."""
+        """Return the callbacks for the parser."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._take_field,

@@ -1,4 +1,4 @@
-"""`/admin/v3/packages`: packages that are kept under a name and a version."""
+"""`/admin/v3/packages`: packages stored under a name and version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .app import WorkerCall, WorkerRoutes
 from .multipart import Part, json_part
 
 METADATA_BYTES_MAX = 256 * 1024
-"""Every worker has the metadata of all packages in memory."""
+"""Maximum bytes of a package's metadata, as every worker keeps the metadata of all packages in memory."""
 _NAMESPACE = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 _ONE = _NAMESPACE + "/{name}/{version}"
 _SHOWN = ("description", "contact", "createTime", "modificationTime", "properties")
@@ -33,7 +33,7 @@ class PackagesRoutes:
     """Handlers of one worker.
 
     Attributes:
-        index: which packages there are.
+        index: index of the packages.
         packages: their contents.
     """
 
@@ -65,7 +65,7 @@ class PackagesRoutes:
         return as_json([one.version for one in found if one.name == name.name])
 
     async def upload(self, call: WorkerCall) -> None:
-        """Keep the part file under a name, with the part metadata (JSON)."""
+        """Store the part file under a name, with the part metadata (JSON)."""
         name = _name(call)
         form = await call.form("file", self.packages)
         upload = form.get("file", Part()).upload
@@ -88,7 +88,7 @@ class PackagesRoutes:
             with self.packages.used(upload.package_id):
                 await self.packages.keep(upload, file_name)
                 await self.index.change(name, decide)
-                # It may have been stored long ago, without a name, and removed between both lines.
+                # An unreferenced package stored long ago may have been removed between these two lines.
                 await self.packages.keep(upload, file_name, is_named=True)
         finally:
             if upload is not None:
@@ -105,7 +105,7 @@ class PackagesRoutes:
         return FileResponse(path, media_type="application/octet-stream", background=remove)
 
     async def delete(self, call: WorkerCall) -> None:
-        """Remove a package; functions that were created from it keep their code."""
+        """Remove a package; functions created from it keep their code."""
         name = _name(call)
 
         def decide(there: Json | None) -> None:
@@ -145,7 +145,7 @@ def _existing(name: PackageName, there: Json | None) -> Json:
 
 
 def _metadata(sent: Any) -> Json:
-    """Return what a client may say of a package; the times are the server's."""
+    """Return the metadata fields that clients may set; the times are set by the server."""
     if not isinstance(sent, Mapping):
         raise RequestRefused(400, "the metadata must be a JSON object")
     properties = sent.get("properties") or {}

@@ -27,9 +27,9 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def shown(key: str, value: Value) -> dict[str, Any]:
-    """Return a key as Pulsar's FunctionState; pure.
+    """Return a key as Pulsar's FunctionState; no side effects.
 
-    Eight bytes are shown as a number too, whatever they were meant to be: Pulsar does not keep the difference.
+    Eight bytes are also shown as a number, whatever their meaning: Pulsar does not store the type.
     """
     state: dict[str, Any] = {"key": key}
     if value.number is None:
@@ -43,10 +43,10 @@ def shown(key: str, value: Value) -> dict[str, Any]:
 
 
 def sent(state: Mapping[str, Any], key: str) -> bytes:
-    """Return the bytes that a FunctionState puts; pure.
+    """Return the bytes of a FunctionState to store; no side effects.
 
     Raises:
-        RequestRefused: it has no value, a wrong one, or another key than the path.
+        RequestRefused: it has no value, an invalid one, or another key than the path.
     """
     if state.get("key") != key:
         raise RequestRefused(400, "Path key doesn't match key in json")
@@ -68,7 +68,7 @@ def _from_base64(data: object) -> bytes:
     try:
         if isinstance(data, str):
             return b64decode(data, validate=True)
-        if isinstance(data, list):  # as Pulsar's command line prints bytes
+        if isinstance(data, list):  # the format in which Pulsar's command line prints bytes
             return bytes(item & 0xFF for item in data)
     except (binascii.Error, TypeError, ValueError):
         pass
@@ -88,7 +88,7 @@ class StateRoutes:
         return (("GET", path, self.get), ("POST", path, self.put))
 
     async def get(self, call: WorkerCall) -> Response:
-        """Return what a key of the function's state holds."""
+        """Return the value of a key of the function's state."""
         key = call.text("key")
         self.tables.check_configured()
         table = table_of(self._find(call))
