@@ -14,9 +14,13 @@ from ..wire.printable import printable
 class ConsoleSinkConfig:
     """Settings of the ``console`` sink."""
 
-    show_metadata: bool = option("Whether key, properties and message id are shown beside the value.", default=False)
+    show_metadata: bool = option(
+        "Whether to show key, properties and message id in addition to the value.", default=False
+    )
     most_chars: int = option(
-        "Characters of a value at most; what is longer ends in three dots.", default=1000, limits=(1, 1_000_000)
+        "Maximum characters of a value; longer values are truncated with three dots.",
+        default=1000,
+        limits=(1, 1_000_000),
     )
 
 

@@ -28,7 +28,7 @@ class CronConfig:
         "Cron expression: minute hour day month weekday, or the same with the second in front, as Spring has it.",
         aliases=("__CRON__", "cron"),
     )
-    value: str = option("The value of each record; empty for a JSON object with the time that was due.", default="")
+    value: str = option("The value of each record; empty for a JSON object with the scheduled time.", default="")
     key: str = option("The key of each record; empty for none.", default="")
     time_zone: str = option("Name of the time zone of the schedule.", default="UTC")
     missed: Literal["skip", "last", "all"] = option(
@@ -37,7 +37,7 @@ class CronConfig:
         default="skip",
     )
     grace_seconds: float = option(
-        "A time that passed no more than so many seconds ago is not missed yet.", default=60.0, limits=(1, 86_400)
+        "Seconds after which a scheduled time counts as missed.", default=60.0, limits=(1, 86_400)
     )
 
 

@@ -32,7 +32,7 @@ _MORE = "more"
 class CsvOptions:
     """CSV options."""
 
-    csv_delimiter: str = option("Character between the columns of CSV.", default=",")
+    csv_delimiter: str = option("Column separator of CSV.", default=",")
     csv_header: bool = option(
         "Whether the first row of CSV names the columns. A source without it names them column1, column2, and so on.",
         default=True,

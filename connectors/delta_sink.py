@@ -29,11 +29,11 @@ class DeltaConfig(TableConfig):
         "The table: a directory, or an address such as s3://bucket/table.", aliases=("tableUri", "path")
     )
     storage_options: dict[str, str] = option(
-        "Settings of the storage, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.",
+        "Storage settings, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.",
         default={},
         secret=True,
     )
-    partition_by: list[str] = option("Columns by which a table that is created is partitioned.", default=[])
+    partition_by: list[str] = option("Partition columns of a table created by the sink.", default=[])
 
 
 class DeltaSink(TableSink):

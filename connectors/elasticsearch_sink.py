@@ -67,43 +67,42 @@ class ElasticsearchConfig:
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
-    elastic_search_url: str = option(
-        "Addresses of nodes, with commas between them, such as http://localhost:9200.", aliases=("url",)
-    )
+    elastic_search_url: str = option("Comma-separated node addresses, such as http://localhost:9200.", aliases=("url",))
     index_name: str = option(
         "The index; %{+yyyy-MM-dd} in it is the date of the record's event, or of today. Empty for the topic's name.",
         default="",
     )
-    username: str = option("The user; empty for none.", default="", secret=True)
-    password: str = option("Of the user.", default="", secret=True)
-    token: str = option("Sent as Authorization: Bearer, instead of a user.", default="", secret=True)
-    api_key: str = option("Sent as Authorization: ApiKey, instead of a user.", default="", secret=True)
-    ca_file: str = option("PEM file of the certificates to trust; empty for those of the system.", default="")
-    verify_certificates: bool = option("Whether the server's certificate is checked.", default=True)
-    create_index_if_needed: bool = option("Whether an index that is not there is created.", default=False)
-    index_number_of_shards: int = option("Shards of such an index.", default=1, limits=(1, 1024))
-    index_number_of_replicas: int = option("Replicas of each of its shards.", default=0, limits=(0, 100))
-    key_ignore: bool = option("Whether the record's key is not used as the document's id.", default=True)
-    primary_fields: list[str] = option("Fields of the value that are the id; only with keyIgnore.", default=[])
-    id_hashing_algorithm: Literal["NONE", "SHA256", "SHA512"] = option("How ids are hashed.", default="NONE")
-    conditional_id_hashing: bool = option("Whether only ids of more than 512 bytes are hashed.", default=False)
+    username: str = option("User name; empty for none.", default="", secret=True)
+    password: str = option("Password of the user.", default="", secret=True)
+    token: str = option("Token sent as Authorization: Bearer, instead of a user.", default="", secret=True)
+    api_key: str = option("API key sent as Authorization: ApiKey, instead of a user.", default="", secret=True)
+    ca_file: str = option("PEM file of trusted certificates; empty for the system's.", default="")
+    verify_certificates: bool = option("Whether to verify the server's certificate.", default=True)
+    create_index_if_needed: bool = option("Whether to create a missing index.", default=False)
+    index_number_of_shards: int = option("Number of shards of a created index.", default=1, limits=(1, 1024))
+    index_number_of_replicas: int = option("Number of replicas of each of its shards.", default=0, limits=(0, 100))
+    key_ignore: bool = option("Whether to ignore the record's key as document id.", default=True)
+    primary_fields: list[str] = option("Fields of the value that form the id; only with keyIgnore.", default=[])
+    id_hashing_algorithm: Literal["NONE", "SHA256", "SHA512"] = option("Hash function for ids.", default="NONE")
+    conditional_id_hashing: bool = option("Whether to hash only ids longer than 512 bytes.", default=False)
     null_value_action: Literal["IGNORE", "DELETE", "FAIL"] = option(
-        "Of a record without a value: leave it out, delete the document of its key, or refuse it.", default="IGNORE"
+        "For records without a value: ignore the record, delete the document with its key, or reject the record.",
+        default="IGNORE",
     )
     malformed_doc_action: Literal["FAIL", "IGNORE", "WARN"] = option(
         "Of a document that is refused: give the record away, leave it out, or leave it out with a line in the log.",
         default="FAIL",
     )
-    strip_nulls: bool = option("Whether fields that are null are left out.", default=True)
+    strip_nulls: bool = option("Whether to omit null fields.", default=True)
     strip_non_printable_characters: bool = option(
-        "Whether control, format and unassigned characters are left out of texts.", default=False
+        "Whether to remove control, format and unassigned characters from texts.", default=False
     )
-    bulk_enabled: bool = option("Whether a request has many documents; else each has one.", default=True)
-    bulk_actions: int = option("Documents of a request at most.", default=1000, limits=(1, 10_000))
-    bulk_size_in_mb: int = option("MiB of a request at most.", default=5, limits=(1, 100))
-    bulk_flush_interval_in_ms: int = option("Milliseconds to wait for more.", default=100, limits=(0, 60_000))
-    compression_enabled: bool = option("Whether requests are compressed.", default=False)
-    socket_timeout_in_ms: int = option("Milliseconds for an answer.", default=60_000, limits=(1, 3_600_000))
+    bulk_enabled: bool = option("Whether to send many documents per request instead of one.", default=True)
+    bulk_actions: int = option("Maximum number of documents per request.", default=1000, limits=(1, 10_000))
+    bulk_size_in_mb: int = option("Maximum MiB per request.", default=5, limits=(1, 100))
+    bulk_flush_interval_in_ms: int = option("Milliseconds to wait for more records.", default=100, limits=(0, 60_000))
+    compression_enabled: bool = option("Whether to compress requests.", default=False)
+    socket_timeout_in_ms: int = option("Response timeout in milliseconds.", default=60_000, limits=(1, 3_600_000))
 
 
 class ElasticsearchSink(Sink):

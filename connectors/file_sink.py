@@ -50,22 +50,23 @@ _TAIL_BYTES = 1 << 16
 class FileSinkConfig(CsvOptions):
     """Settings of the ``file`` sink."""
 
-    output_directory: str = option("The directory that files are written to; it is made if need be.", aliases=("path",))
+    output_directory: str = option("The directory for the files; created if missing.", aliases=("path",))
     format: Literal["json", "lines", "csv", "parquet"] = option(
-        "json: a JSON value a line; lines: values as they are; csv, parquet: a row for each value.", default="json"
+        "json: a JSON value per line; lines: values unchanged; csv, parquet: a row per value.", default="json"
     )
     value_type: Literal["json", "text"] = option(
-        "What values are. Of a text, json has a JSON string; csv and parquet have a column named value.", default="json"
+        "Type of the values. Texts are JSON strings in json, and a column named value in csv and parquet.",
+        default="json",
     )
     with_metadata: bool = option(
         "Whether to add the columns __key, __topic, __messageId, __eventTime (milliseconds since 1970) and"
         " __messageProperties. Values that are not objects are then in a column named value.",
         default=False,
     )
-    roll_bytes: int = option("Bytes of lines that a file has at most.", default=128 << 20, limits=(1, None))
-    roll_records: int = option("Records that a file has at most; 0 for no limit.", default=0, limits=(0, None))
+    roll_bytes: int = option("Maximum bytes of lines in a file.", default=128 << 20, limits=(1, None))
+    roll_records: int = option("Maximum number of records in a file; 0 for unlimited.", default=0, limits=(0, None))
     roll_seconds: float = option("Seconds after which a file is finished.", default=60.0, limits=(0.1, 86_400))
-    file_prefix: str = option("How the names of files begin; empty for the sink's name.", default="")
+    file_prefix: str = option("Prefix of the file names; empty for the sink's name.", default="")
 
 
 class FileSink(Sink):

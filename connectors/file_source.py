@@ -69,38 +69,40 @@ _SHORT_S = 0.005
 class FileSourceConfig(CsvOptions):
     """Settings of the ``file`` source."""
 
-    input_directory: str = option("The directory whose files are read, or one file.", aliases=("path",))
+    input_directory: str = option("The directory whose files are read, or a single file.", aliases=("path",))
     format: Literal["lines", "csv"] = option(
         "lines: a record for each line; csv: a JSON object of texts for each row. Columns that a row lacks are null,"
         " and cells beyond the columns are in the list more.",
         default="lines",
         aliases=("formatType",),
     )
-    recurse: bool = option("Whether directories below it are read too.", default=True)
-    tail: bool = option("Whether files grow: they are followed over rotation, and kept.", default=False)
+    recurse: bool = option("Whether to read subdirectories, too.", default=True)
+    tail: bool = option("Whether files grow: they are followed across rotation, and kept.", default=False)
     keep_file: bool | None = option(
         "Whether files stay after they were read; false deletes each file once all its lines are stored. The default is"
         " true, or false with processedFileSuffix.",
         default=None,
     )
     processed_file_suffix: str = option(
-        "Rename files that were read to their name with this suffix; empty for no renaming.", default=""
+        "Suffix to append to the names of files that were read; empty for no renaming.", default=""
     )
-    file_filter: str = option("Regular expression of the names of files to read.", default=r"[^.].*")
-    path_filter: str = option("Regular expression of the directories, seen from the first, to read.", default="")
-    ignore_hidden_files: bool = option("Whether names that begin with a dot are left out.", default=True)
-    minimum_file_age: int = option("Milliseconds since the last change of a file.", default=0, limits=(0, None))
-    maximum_file_age: int = option("The same at most; 0 for no limit.", default=0, limits=(0, None))
-    minimum_size: int = option("Bytes of a file at least.", default=1, limits=(0, None))
-    maximum_size: int = option("Bytes of a file at most; 0 for no limit.", default=0, limits=(0, None))
+    file_filter: str = option("Regular expression for the names of files to read.", default=r"[^.].*")
+    path_filter: str = option("Regular expression for directories to read, relative to inputDirectory.", default="")
+    ignore_hidden_files: bool = option("Whether to ignore names that start with a dot.", default=True)
+    minimum_file_age: int = option("Minimum milliseconds since the last change of a file.", default=0, limits=(0, None))
+    maximum_file_age: int = option(
+        "Maximum milliseconds since the last change; 0 for unlimited.", default=0, limits=(0, None)
+    )
+    minimum_size: int = option("Minimum bytes of a file.", default=1, limits=(0, None))
+    maximum_size: int = option("Maximum bytes of a file; 0 for unlimited.", default=0, limits=(0, None))
     polling_interval: int = option(
-        "Milliseconds between two looks for new files.", default=10_000, limits=(10, 86_400_000)
+        "Interval in milliseconds at which to look for new files.", default=10_000, limits=(10, 86_400_000)
     )  # fmt: skip
     key: Literal["none", "path"] = option(
-        "What the key of records is: none, or path for that of the file, seen from inputDirectory.", default="none"
+        "Record key: none, or path for the file's path relative to inputDirectory.", default="none"
     )
-    with_properties: bool = option("Whether records have the properties file and path.", default=True)
-    num_workers: int = option("Threads of an instance: one. For more give the source parallelism.", default=1)
+    with_properties: bool = option("Whether to add the properties file and path to records.", default=True)
+    num_workers: int = option("Threads per instance; must be 1. Use parallelism instead.", default=1)
     encoding: str = option(
         "Encoding of the text, which is sent as UTF-8, with U+FFFD for invalid bytes. Empty sends the bytes of lines as"
         " they are, and reads CSV as UTF-8.",

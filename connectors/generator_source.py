@@ -54,9 +54,9 @@ class GeneratorConfig:
         default={"id": "sequence", "name": "name", "amount": "1..1000", "at": "time"},
     )
     key: str = option("The field whose value is the key; empty for none.", default="")
-    rate: float = option("Records a second; 0 for as many as possible.", default=10.0, limits=(0, 10_000_000))
-    count: int = option("How many records there are; 0 for no end.", default=0, limits=(0, None))
-    seed: int = option("Of the random numbers: records are the same with the same seed.", default=0)
+    rate: float = option("Records per second; 0 for as many as possible.", default=10.0, limits=(0, 10_000_000))
+    count: int = option("Total number of records; 0 for unlimited.", default=0, limits=(0, None))
+    seed: int = option("Seed of the random numbers: the same seed produces the same records.", default=0)
     start: str = option(
         "The time of the first record, as 2026-01-01T00:00:00Z; empty for 1970, and for the time of the clock without"
         " EFFECTIVELY_ONCE.",

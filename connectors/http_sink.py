@@ -36,12 +36,12 @@ _ANSWER_CHARS_MAX = 200
 class HttpSinkConfig:
     """Settings of the ``http`` sink."""
 
-    url: str = option("Where records are sent to, http:// or https://.", default="http://localhost")
+    url: str = option("URL to send records to, http:// or https://.", default="http://localhost")
     headers: dict[str, str] = option("Headers of each request.", default={})
-    http_method: str = option("Method of the requests.", default="POST", aliases=("method",))
-    token: str = option("Sent as Authorization: Bearer.", default="", secret=True)
-    timeout: float = option("Seconds for an answer.", default=30.0, limits=(0.01, 3600))
-    max_in_flight: int = option("Requests on their way at once.", default=16, limits=(1, 1000))
+    http_method: str = option("HTTP method of the requests.", default="POST", aliases=("method",))
+    token: str = option("Token sent as Authorization: Bearer.", default="", secret=True)
+    timeout: float = option("Response timeout in seconds.", default=30.0, limits=(0.01, 3600))
+    max_in_flight: int = option("Maximum number of concurrent requests.", default=16, limits=(1, 1000))
 
 
 class HttpSink(Sink):

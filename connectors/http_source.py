@@ -46,13 +46,15 @@ class HttpSourceConfig:
         ),
     }
 
-    host: str = option("Address to listen on; 0.0.0.0 for all of the machine.", default="127.0.0.1")
+    host: str = option("Address to listen on; 0.0.0.0 for all addresses.", default="127.0.0.1")
     port: int = option(
-        "Port to listen on; a further instance listens on the next one, so each has its own.", default=10999,
+        "Port to listen on; each further instance uses the next port.", default=10999,
         limits=(1, 65535),
     )  # fmt: skip
-    path: str = option("The only path that is taken; empty for any.", default="")
-    token: str = option("What senders must send as Authorization: Bearer; empty for no check.", default="", secret=True)
+    path: str = option("The only accepted path; empty for any.", default="")
+    token: str = option(
+        "Token that clients must send as Authorization: Bearer; empty for no check.", default="", secret=True
+    )
     format: Literal["json", "raw"] = option(
         "json: bodies that are not valid JSON get 400; raw: all bodies are accepted. Bodies stay unchanged.",
         default="json",
@@ -61,14 +63,16 @@ class HttpSourceConfig:
         "durable: 200 once the record is stored; accepted: 202 at once, and what is not stored yet is lost in a crash.",
         default="durable",
     )
-    headers: list[str] = option("Headers that become properties, as header.NAME in lower case.", default=[])
+    headers: list[str] = option("Headers to add as properties, as header.NAME in lower case.", default=[])
     key_header: str = option("Header whose value is the record's key; empty for no keys.", default="")
     allowed_hosts: list[str] = option(
-        "Names under which senders know this machine; any is fine with a token.", default=[]
+        "Host names by which clients address this machine; any name is accepted with a token.", default=[]
     )
-    max_body_bytes: int = option("Bytes of a body at most.", default=1 << 20, limits=(1, 5_000_000))
-    max_waiting: int = option("Records that are taken and not durable yet, at most.", default=10_000, limits=(1, None))
-    max_waiting_bytes: int = option("Bytes of them at most.", default=64 << 20, limits=(1, None))
+    max_body_bytes: int = option("Maximum bytes of a body.", default=1 << 20, limits=(1, 5_000_000))
+    max_waiting: int = option(
+        "Maximum number of accepted records that are not durable yet.", default=10_000, limits=(1, None)
+    )
+    max_waiting_bytes: int = option("Maximum bytes of such records.", default=64 << 20, limits=(1, None))
     retry_after: int = option("Seconds to wait, sent to rejected clients as Retry-After.", default=1, limits=(0, 3600))
     timeout: float = option(
         "Seconds after which a record that is not durable yet is answered with 503; it may be stored all the same.",

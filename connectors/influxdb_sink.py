@@ -37,15 +37,15 @@ class InfluxdbConfig:
 
     influxdb_url: str = option("Address of InfluxDB, such as http://localhost:8086.", aliases=("url",))
     database: str = option("InfluxDB 1: the database.", default="")
-    username: str = option("InfluxDB 1: the user; empty for none.", default="", secret=True)
-    password: str = option("InfluxDB 1: of the user.", default="", secret=True)
+    username: str = option("InfluxDB 1: user name; empty for none.", default="", secret=True)
+    password: str = option("InfluxDB 1: password of the user.", default="", secret=True)
     retention_policy: str = option("InfluxDB 1: the retention policy; empty for the database's own.", default="")
     consistency_level: Literal["ALL", "ANY", "ONE", "QUORUM"] = option(
         "InfluxDB 1: how many nodes of a cluster must have the points.", default="ONE"
     )
     organization: str = option("InfluxDB 2: the organization.", default="")
-    bucket: str = option("InfluxDB 2, which could not be had to try it: the bucket.", default="")
-    token: str = option("InfluxDB 2: of the access.", default="", secret=True)
+    bucket: str = option("InfluxDB 2, not tested with a server: the bucket.", default="")
+    token: str = option("InfluxDB 2: access token.", default="", secret=True)
     precision: Literal["ns", "us", "ms", "s"] = option("Unit of times in values.", default="ns")
     measurement: str = option(
         "Measurement of values that have no measurement and fields of their own; all they have are fields then.",
@@ -57,10 +57,10 @@ class InfluxdbConfig:
         " written with the time of the clock; EFFECTIVELY_ONCE needs it.",
         default=False,
     )
-    gzip_enable: bool = option("Whether requests are compressed.", default=False)
-    batch_size: int = option("Points of one request at most.", default=1000, limits=(1, 100_000))
+    gzip_enable: bool = option("Whether to compress requests.", default=False)
+    batch_size: int = option("Maximum number of points per request.", default=1000, limits=(1, 100_000))
     batch_time_ms: int = option("Milliseconds to wait for more points.", default=100, limits=(0, 60_000))
-    timeout: float = option("Seconds for an answer.", default=30.0, limits=(0.01, 3600))
+    timeout: float = option("Response timeout in seconds.", default=30.0, limits=(0.01, 3600))
 
 
 class InfluxdbSink(Sink):

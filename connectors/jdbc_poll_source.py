@@ -48,12 +48,12 @@ class JdbcPollConfig:
         " URL of SQLAlchemy, whose driver must be installed.",
         aliases=("url",),
     )
-    user_name: str = option("Who connects; empty for the one that the URL names.", default="", secret=True)
-    password: str = option("Of that user.", default="", secret=True)
+    user_name: str = option("User name; empty for the one in the URL.", default="", secret=True)
+    password: str = option("Password of that user.", default="", secret=True)
     table_name: str = option("The table, or schema.table; this or query.", default="", aliases=("table",))
     query: str = option("A SELECT whose rows are read; this or tableName.", default="")
     incrementing_column: str = option(
-        "A column that is larger in each new row, such as an id; unique.",
+        "A unique column that increases with each new row, such as an id.",
         default="",
         aliases=("incrementing.column.name",),
     )
@@ -67,9 +67,9 @@ class JdbcPollConfig:
         default=[],
         aliases=("keyColumn",),
     )
-    batch_size: int = option("Rows of one query at most.", default=1000, limits=(1, 100_000))
+    batch_size: int = option("Maximum number of rows per query.", default=1000, limits=(1, 100_000))
     poll_interval_ms: int = option(
-        "Milliseconds between two queries once there is nothing more.",
+        "Milliseconds between queries when there are no more rows.",
         default=1000,
         limits=(10, 86_400_000),
         aliases=("poll.interval.ms",),

@@ -50,12 +50,12 @@ class JdbcSinkConfig:
         aliases=("url",),
     )
     table_name: str = option("The table, or schema.table.", aliases=("table",))
-    user_name: str = option("Who connects; empty for the one that the URL names.", default="", secret=True)
-    password: str = option("Of that user.", default="", secret=True)
+    user_name: str = option("User name; empty for the one in the URL.", default="", secret=True)
+    password: str = option("Password of that user.", default="", secret=True)
     key: list[str] = option(
-        "Columns that a row is found by; UPSERT needs a primary key or unique constraint of just these.", default=[]
+        "Key columns; UPSERT requires a primary key or unique constraint on exactly these.", default=[]
     )
-    non_key: list[str] = option("Columns that UPSERT and UPDATE change; empty for all but the key.", default=[])
+    non_key: list[str] = option("Columns that UPSERT and UPDATE change; empty for all except the key.", default=[])
     insert_mode: Literal["INSERT", "UPSERT", "UPDATE"] = option(
         "INSERT adds rows; UPSERT adds a row or updates the existing row with its key; UPDATE updates existing rows and"
         " ignores others.",
@@ -80,18 +80,20 @@ class JdbcSinkConfig:
         " boolean, bytes, json, timestamp and date; the key becomes its primary key. Empty: the table must exist.",
         default={},
     )
-    batch_size: int = option("Rows of one transaction at most.", default=1000, limits=(1, 10_000))
+    batch_size: int = option("Maximum number of rows per transaction.", default=1000, limits=(1, 10_000))
     timeout_ms: int = option(
-        "Milliseconds to wait for more records once there is one; 0 to write what is there.",
+        "Milliseconds to wait for more records after the first; 0 to write immediately.",
         default=0,
         limits=(0, 60_000),
     )
-    use_transactions: bool = option("Whether a batch is a transaction; else each row is, which is slow.", default=True)
+    use_transactions: bool = option(
+        "Whether to use one transaction per batch instead of one per row, which is slow.", default=True
+    )
     use_jdbc_batch: bool = option(
-        "Whether a statement writes many rows; else each has its own, which is slow.", default=True
+        "Whether to write many rows per statement instead of one, which is slow.", default=True
     )
     positions_table: str = option(
-        "With EFFECTIVELY_ONCE: the table that keeps up to where topics are written; it is made if need be.",
+        "With EFFECTIVELY_ONCE: the table for the write positions of topics; created if missing.",
         default="magnetar_positions",
     )
 

@@ -49,13 +49,13 @@ _NOT_HERE = {
 class KafkaConfig:
     """Connection settings of the ``kafka`` connectors."""
 
-    bootstrap_servers: str = option("Brokers to begin with, host:port with commas between them.")
-    topic: str = option("The topic in Kafka; it must be there.")
+    bootstrap_servers: str = option("Comma-separated bootstrap brokers, host:port.")
+    topic: str = option("The topic in Kafka; it must exist.")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = option(
-        "How connections are protected.", default="PLAINTEXT"
+        "Security protocol of the connections.", default="PLAINTEXT"
     )
     sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = option(
-        "How the connector says who it is; empty for PLAIN if there is a user.", default=""
+        "SASL mechanism; empty for PLAIN if a user is set.", default=""
     )
     sasl_jaas_config: str = option(
         "Kafka's way to give user and password: …LoginModule required username=\"u\" password=\"p\";",

@@ -49,9 +49,9 @@ class KafkaSinkConfig(KafkaConfig):
     acks: Literal["all", "-1", "1", "0"] = option(
         "Who confirms a record: all, the replicas that are in sync, or 1, the leader. 0 is refused.", default="all"
     )
-    batch_size: int = option("Bytes of a batch to one partition at most.", default=16_384, limits=(1, 100_000_000))
+    batch_size: int = option("Maximum bytes of a batch to one partition.", default=16_384, limits=(1, 100_000_000))
     max_request_size: int = option(
-        "Bytes of a request at most; a record that is larger is refused.",
+        "Maximum bytes of a request; larger records are rejected.",
         default=1_048_576,
         limits=(1000, 1_000_000_000),
     )
@@ -60,9 +60,9 @@ class KafkaSinkConfig(KafkaConfig):
         "ByteArraySerializer or StringSerializer: the bytes as they are.", default=f"{_JAVA}ByteArraySerializer"
     )
     producer_config_properties: dict[str, Any] = option(
-        "More settings of the producer, by the names of librdkafka.", default={}
+        "Further producer settings, with librdkafka's names.", default={}
     )  # fmt: skip
-    copy_headers_enabled: bool = option("Whether properties become headers.", default=False)
+    copy_headers_enabled: bool = option("Whether to send properties as headers.", default=False)
 
 
 class KafkaSink(Sink):

@@ -80,19 +80,21 @@ class KafkaSourceConfig(KafkaConfig):
         default=-1,
         limits=(-1, None),
     )
-    fetch_min_bytes: int = option(
-        "Bytes that a broker waits for before it answers.", default=1, limits=(1, 100_000_000)
-    )
+    fetch_min_bytes: int = option("Minimum bytes before a broker responds.", default=1, limits=(1, 100_000_000))
     auto_commit_enabled: bool = option(
         "true: offsets of durable records are committed every autoCommitIntervalMs; false: at once.", default=True
     )
     auto_commit_interval_ms: int = option(
-        "Milliseconds between two commits.", default=5000, limits=(1, 86_400_000)
+        "Interval between commits in milliseconds.", default=5000, limits=(1, 86_400_000)
     )  # fmt: skip
     session_timeout_ms: int = option(
-        "Milliseconds without a sign of life after which a member is thrown out.", default=30_000, limits=(1, 3_600_000)
+        "Milliseconds without a heartbeat after which a member is removed from the group.",
+        default=30_000,
+        limits=(1, 3_600_000),
     )
-    heartbeat_interval_ms: int = option("Milliseconds between two signs of life.", default=3000, limits=(1, 3_600_000))
+    heartbeat_interval_ms: int = option(
+        "Interval between heartbeats in milliseconds.", default=3000, limits=(1, 3_600_000)
+    )
     auto_offset_reset: Literal["earliest", "latest", "none"] = option(
         "Where to begin without an offset, or with one that Kafka no longer has; none: the source ends with an error.",
         default="earliest",
@@ -107,7 +109,7 @@ class KafkaSourceConfig(KafkaConfig):
         default=f"{_JAVA}ByteArrayDeserializer",
     )
     consumer_config_properties: dict[str, Any] = option(
-        "More settings of the consumer, by the names of librdkafka.", default={}
+        "Further consumer settings, with librdkafka's names.", default={}
     )  # fmt: skip
     copy_headers_enabled: bool = option(
         "Whether headers become properties, with __kafka_topic, __kafka_partition and __kafka_offset.", default=False

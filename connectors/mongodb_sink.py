@@ -31,14 +31,13 @@ class MongodbConfig:
     )
     database: str = option("The database.")
     collection: str = option("The collection; it is created with the first document.")
-    key_ignore: bool = option(
-        "Whether the record's key is not used as the _id of a document that has none.", default=True
-    )
+    key_ignore: bool = option("Whether to ignore the record's key as _id of documents without one.", default=True)
     null_value_action: Literal["IGNORE", "DELETE", "FAIL"] = option(
-        "Of a record without a value: leave it out, delete the document of its key, or refuse it.", default="IGNORE"
+        "For records without a value: ignore the record, delete the document with its key, or reject the record.",
+        default="IGNORE",
     )
-    batch_size: int = option("Documents of one request at most.", default=1000, limits=(1, 10_000))
-    batch_time_ms: int = option("Milliseconds to wait for more.", default=100, limits=(0, 60_000))
+    batch_size: int = option("Maximum number of documents per request.", default=1000, limits=(1, 10_000))
+    batch_time_ms: int = option("Milliseconds to wait for more records.", default=100, limits=(0, 60_000))
     timeout: float = option("Seconds to find a server, and for an answer of it.", default=30.0, limits=(0.1, 3600))
 
 

@@ -34,15 +34,15 @@ _CLOSE_S = 2.0  # time for the broker to read the data sent before a disconnect
 class MqttConfig:
     """Connection settings of the ``mqtt`` connectors."""
 
-    server_host: str = option("Where the broker is.", aliases=("host",))
-    server_port: int = option("Its port.", default=1883, aliases=("port",), limits=(1, 65_535))
+    server_host: str = option("Host of the broker.", aliases=("host",))
+    server_port: int = option("Port.", default=1883, aliases=("port",), limits=(1, 65_535))
     client_id: str = option(
         "Name of the session at the broker; empty for one made of the connector's name. With more than one instance,"
         " each adds its number.",
         default="",
     )
-    username: str = option("Name of the user.", default="", secret=True)
-    password: str = option("Of the user.", default="", secret=True)
+    username: str = option("User name.", default="", secret=True)
+    password: str = option("Password of the user.", default="", secret=True)
     protocol_version: Literal["5", "3.1.1"] = option(
         "Of MQTT; in 3.1.1 messages have no properties, so records have none and no key.", default="5"
     )
@@ -50,11 +50,11 @@ class MqttConfig:
         "Seconds without a packet after which the connection is checked.", default=60, limits=(5, 65_535)
     )
     connection_timeout_ms: int = option(
-        "Milliseconds for connecting, and for an answer.", default=10_000, limits=(100, 600_000)
+        "Timeout for connecting and for responses in milliseconds.", default=10_000, limits=(100, 600_000)
     )
-    ssl_enabled: bool = option("Whether the connection is encrypted.", default=False)
-    ssl_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
-    key_property: str = option("The user property that holds a record's key; empty for none.", default="pulsar-key")
+    ssl_enabled: bool = option("Whether to use TLS.", default=False)
+    ssl_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
+    key_property: str = option("The user property with the record's key; empty for none.", default="pulsar-key")
 
 
 def check(config: MqttConfig) -> None:

@@ -37,14 +37,14 @@ class MqttSinkConfig(MqttConfig):
         default=1,
         limits=(0, 2),
     )
-    retain: bool = option("Whether the broker keeps the last message of each topic.", default=False)
+    retain: bool = option("Whether messages are retained by the broker.", default=False)
     max_in_flight: int = option(
         "Messages that are not confirmed at most; the broker may allow fewer, and in 3.1.1 with QoS 2 it is 20.",
         default=1000,
         limits=(1, 65_000),
     )
-    clean_start: bool = option("Whether a connection begins a new session.", default=True)
-    batch_size: int = option("Records that are published together at most.", default=1000, limits=(1, 100_000))
+    clean_start: bool = option("Whether a connection starts a new session.", default=True)
+    batch_size: int = option("Maximum number of records published together.", default=1000, limits=(1, 100_000))
 
 
 class MqttSink(Sink):

@@ -46,7 +46,7 @@ class MqttSourceConfig(MqttConfig):
         default=FOR_EVER,
         limits=(60, FOR_EVER),
     )
-    batch_size: int = option("Messages of one read at most.", default=1000, limits=(1, 100_000))
+    batch_size: int = option("Maximum number of messages per read.", default=1000, limits=(1, 100_000))
 
 
 class MqttSource(Source):

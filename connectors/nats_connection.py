@@ -26,21 +26,23 @@ class NatsConfig:
     """Connection settings of the ``nats`` connectors."""
 
     url: str = option(
-        "Where it is: nats://host:port, or tls://, ws://, wss://; with commas between servers.", aliases=("servers",)
+        "Server URLs: nats://host:port, or tls://, ws://, wss://; with commas between servers.", aliases=("servers",)
     )
     mode: Literal["jetstream", "core"] = option(
         "jetstream: messages are stored by the server and confirmed; core: they are not, and messages without a"
         " connected subscriber are lost.",
         default="jetstream",
     )
-    username: str = option("Name of the user.", default="", secret=True)
-    password: str = option("Of the user.", default="", secret=True)
+    username: str = option("User name.", default="", secret=True)
+    password: str = option("Password of the user.", default="", secret=True)
     token: str = option("Token, instead of user and password.", default="", secret=True)
     credentials_file: str = option("File of a user's credentials (.creds), instead of a password.", default="")
     nkey_seed: str = option("Seed of an nkey, instead of a password.", default="", secret=True)
-    tls_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
-    timeout_ms: int = option("Milliseconds for connecting, and for an answer.", default=10_000, limits=(100, 600_000))
-    key_header: str = option("The header that holds a record's key; empty for none.", default="Pulsar-Key")
+    tls_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
+    timeout_ms: int = option(
+        "Timeout for connecting and for responses in milliseconds.", default=10_000, limits=(100, 600_000)
+    )
+    key_header: str = option("The header with the record's key; empty for none.", default="Pulsar-Key")
 
 
 def check(config: NatsConfig) -> None:

@@ -34,8 +34,8 @@ class NatsSinkConfig(NatsConfig):
     subject: str = option(
         "The subject; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has."
     )
-    stream: str = option("The stream that must take the messages; empty for any.", default="")
-    batch_size: int = option("Messages that are not confirmed at most.", default=1000, limits=(1, 100_000))
+    stream: str = option("The stream that must receive the messages; empty for any.", default="")
+    batch_size: int = option("Maximum number of unconfirmed messages.", default=1000, limits=(1, 100_000))
 
 
 class NatsSink(Sink):

@@ -36,7 +36,7 @@ class NatsSourceConfig(NatsConfig):
         default="all",
     )
     ack_wait_seconds: float = option(
-        "Seconds after which a message that is not acknowledged is sent again; for a consumer that is made.",
+        "Seconds after which unacknowledged messages are redelivered; applies when the consumer is created.",
         default=30.0,
         limits=(1, 86_400),
     )
@@ -45,7 +45,7 @@ class NatsSourceConfig(NatsConfig):
         default=20_000,
         limits=(1, 1_000_000),
     )
-    batch_size: int = option("Messages of one read at most.", default=500, limits=(1, 10_000))
+    batch_size: int = option("Maximum number of messages per read.", default=500, limits=(1, 10_000))
 
 
 class NatsSource(Source):

@@ -83,24 +83,27 @@ class PostgresCdcConfig:
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
-    hostname: str = option("Of the server.", key="database.hostname", aliases=("host",))
-    user: str = option("A user with REPLICATION.", key="database.user", secret=True)
+    hostname: str = option("Host of the server.", key="database.hostname", aliases=("host",))
+    user: str = option("A user with the REPLICATION attribute.", key="database.user", secret=True)
     dbname: str = option("The database.", key="database.dbname", aliases=("database",))
-    port: int = option("Of the server.", key="database.port", default=5432, limits=(1, 65535))
+    port: int = option("Port of the server.", key="database.port", default=5432, limits=(1, 65535))
     password: str = option(
-        "Of the user.", key="database.password", default="", secret=True
+        "Password of the user.", key="database.password", default="", secret=True
     )  # fmt: skip
     sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] = option(
         "As in libpq.", key="database.sslmode", default="prefer"
     )
     tables: list[str] = option(
-        "Regular expressions of schema.table whose changes are read; empty for all.",
+        "Regular expressions for schema.table whose changes are read; empty for all.",
         key="table.include.list",
         aliases=("table.whitelist",),
         default=[],
     )
     schemas: list[str] = option(
-        "The same of schemas.", key="schema.include.list", aliases=("schema.whitelist",), default=[]
+        "Regular expressions for schemas; empty for all.",
+        key="schema.include.list",
+        aliases=("schema.whitelist",),
+        default=[],
     )
     snapshot_mode: Literal["initial", "never", "when_needed"] = option(
         "initial: the rows that are there come first, as changes of op r; never: only changes from now on; when_needed:"

@@ -47,7 +47,7 @@ class PulsarClusterConfig:
         "The connector's certificate, in PEM, where brokers ask for one.", default=""
     )  # fmt: skip
     tls_key_file_path: str = option("Its key, in PEM.", default="")
-    tls_allow_insecure_connection: bool = option("Take any certificate of a broker; for trying.", default=False)
+    tls_allow_insecure_connection: bool = option("Accept any broker certificate; for testing only.", default=False)
     tls_enable_hostname_verification: bool = option(
         "The certificate of a broker must name the host that is connected to.",
         default=True,

@@ -48,9 +48,9 @@ class PulsarSinkConfig(PulsarClusterConfig):
     )
     compression_type: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = option("Of messages.", default="NONE")
     encryption_keys: list[str] = option(
-        "Names of the public key that messages are encrypted with; empty sends them as they are.", default=[]
+        "Names of the public key for encrypting messages; empty for no encryption.", default=[]
     )
-    crypto_public_key: str = option("Where that key is, file:///path on the workers.", default="")
+    crypto_public_key: str = option("Location of that key, file:///path on the workers.", default="")
 
 
 class PulsarSink(Sink):

@@ -46,9 +46,9 @@ class PulsarSourceConfig(PulsarClusterConfig):
     subscription_position: Literal["Earliest", "Latest"] = option(
         "Where a new subscription begins.", default="Earliest"
     )  # fmt: skip
-    receiver_queue_size: int = option("Messages that are sent ahead at most.", default=1000, limits=(1, 100_000))
+    receiver_queue_size: int = option("Maximum number of prefetched messages.", default=1000, limits=(1, 100_000))
     crypto_private_key: str = option(
-        "Where the private key of encrypted messages is, file:///path on the workers; empty for none.", default=""
+        "Private key for encrypted messages, file:///path on the workers; empty for none.", default=""
     )
     crypto_failure_action: Literal["FAIL", "DISCARD", "CONSUME"] = option(
         "What becomes of messages that cannot be decrypted: FAIL, they come again, and an ordered subscription stops;"

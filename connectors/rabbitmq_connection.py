@@ -28,26 +28,26 @@ _CLOSE_S = 5.0
 class RabbitConfig:
     """Connection settings of the ``rabbitmq`` connectors."""
 
-    host: str = option("Where it is.")
-    port: int = option("Its port.", default=5672, limits=(1, 65_535))
+    host: str = option("Host of the server.")
+    port: int = option("Port.", default=5672, limits=(1, 65_535))
     virtual_host: str = option("The virtual host.", default="/")
-    username: str = option("Name of the user.", default="guest", secret=True)
-    password: str = option("Of the user.", default="guest", secret=True)
-    connection_name: str = option("How the server shows the connection; empty for the connector's name.", default="")
+    username: str = option("User name.", default="guest", secret=True)
+    password: str = option("Password of the user.", default="guest", secret=True)
+    connection_name: str = option("Name of the connection on the server; empty for the connector's name.", default="")
     requested_channel_max: int = option(
-        "Channels of the connection at most; 0 for the server's limit.", default=0, limits=(0, 65_535)
+        "Maximum number of channels; 0 for the server's limit.", default=0, limits=(0, 65_535)
     )
     requested_frame_max: int = option(
-        "Bytes of a frame at most; 0 for the server's limit.", default=0, limits=(0, 131_072)
+        "Maximum bytes of a frame; 0 for the server's limit.", default=0, limits=(0, 131_072)
     )
-    connection_timeout: int = option("Milliseconds for connecting.", default=60_000, limits=(100, 600_000))
+    connection_timeout: int = option("Connection timeout in milliseconds.", default=60_000, limits=(100, 600_000))
     handshake_timeout: int = option(
         "Milliseconds until the connection is open, and for an answer.", default=10_000, limits=(100, 600_000)
     )
     requested_heartbeat: int = option("Seconds between heartbeats; 0 for none.", default=60, limits=(0, 3600))
-    ssl: bool = option("Whether the connection is encrypted.", default=False)
-    ssl_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
-    key_header: str = option("The header that holds a record's key; empty for none.", default="pulsar-key")
+    ssl: bool = option("Whether to use TLS.", default=False)
+    ssl_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
+    key_header: str = option("The header with the record's key; empty for none.", default="pulsar-key")
 
 
 def check(config: RabbitConfig) -> None:

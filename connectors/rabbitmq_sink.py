@@ -27,7 +27,7 @@ class RabbitSinkConfig(RabbitConfig):
 
     exchange_name: str = option("The exchange; empty for the default one, which routes to the queue of that name.")
     exchange_type: Literal["direct", "fanout", "topic", "headers"] = option(
-        "Of the exchange if it has to be made.", default="topic"
+        "Type of the exchange if it is created.", default="topic"
     )
     routing_key: str = option(
         "The routing key; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has. A"
@@ -38,8 +38,8 @@ class RabbitSinkConfig(RabbitConfig):
         "A durable queue to make and to bind to the exchange by the routing key; the exchange is direct then.",
         default="",
     )
-    passive: bool = option("Whether the exchange has to be there already.", default=False)
-    batch_size: int = option("Messages that are not confirmed at most.", default=1000, limits=(1, 100_000))
+    passive: bool = option("Whether the exchange must already exist.", default=False)
+    batch_size: int = option("Maximum number of unconfirmed messages.", default=1000, limits=(1, 100_000))
 
 
 class RabbitSink(Sink):

@@ -23,18 +23,20 @@ _PREFETCH = 2000
 class RabbitSourceConfig(RabbitConfig):
     """Settings of the ``rabbitmq`` source."""
 
-    queue_name: str = option("The queue. If it is there it is taken as it is; if not it is made.")
-    passive: bool = option("Whether the queue has to be there already.", default=False)
-    durable: bool = option("Whether a queue that is made outlives the server.", default=True)
+    queue_name: str = option("The queue; created if missing.")
+    passive: bool = option("Whether the queue must already exist.", default=False)
+    durable: bool = option("Whether a created queue is durable.", default=True)
     exclusive: bool = option("Whether this source is the only one that may consume the queue.", default=False)
-    auto_delete: bool = option("Whether a queue that is made goes with its last consumer.", default=False)
+    auto_delete: bool = option("Whether a created queue is deleted with its last consumer.", default=False)
     exchange_name: str = option("An exchange to bind the queue to; empty for none.", default="")
-    routing_key: str = option("By which the queue is bound to the exchange.", default="#")
+    routing_key: str = option("Routing key that binds the queue to the exchange.", default="#")
     prefetch_count: int = option(
         f"Messages that are not acknowledged at most; 0 for {_PREFETCH}.", default=0, limits=(0, 65_535)
     )
-    prefetch_global: bool = option("Whether prefetchCount counts for the channel, not the consumer.", default=False)
-    batch_size: int = option("Messages of one read at most.", default=1000, limits=(1, 100_000))
+    prefetch_global: bool = option(
+        "Whether prefetchCount applies to the channel instead of the consumer.", default=False
+    )
+    batch_size: int = option("Maximum number of messages per read.", default=1000, limits=(1, 100_000))
 
 
 class RabbitSource(Source):

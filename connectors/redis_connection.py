@@ -37,20 +37,20 @@ class RedisConfig:
     """Connection settings of the Redis connectors."""
 
     redis_hosts: str = option(
-        "Where it is: host:port, with commas between the nodes of a cluster; without a port 6379.", aliases=("url",)
+        "Comma-separated host:port of the server or of the cluster nodes; the default port is 6379.", aliases=("url",)
     )
-    redis_user: str = option("Name of the user; empty for the default user.", default="", secret=True)
-    redis_password: str = option("Of the user.", default="", secret=True, aliases=("password",))
+    redis_user: str = option("User name; empty for the default user.", default="", secret=True)
+    redis_password: str = option("Password of the user.", default="", secret=True, aliases=("password",))
     redis_database: int = option("Number of the database; a cluster has only 0.", default=0, limits=(0, None))
     client_mode: Literal["Standalone", "Cluster"] = option("Whether it is a cluster.", default="Standalone")
-    redis_use_tls: bool = option("Whether connections are encrypted.", default=False)
+    redis_use_tls: bool = option("Whether to use TLS.", default=False)
     redis_tls_verify_peer: Literal["FULL", "CA", "NONE"] = option(
         "What is checked of the server's certificate: all, its issuer but not the name, nothing.", default="FULL"
     )
-    redis_tls_ca_file: str = option("PEM file of the issuers to trust; empty for those of the system.", default="")
-    keep_alive: bool = option("Whether TCP keepalive is on.", default=False)
-    connect_timeout: int = option("Milliseconds for connecting.", default=10_000, limits=(1, 600_000))
-    operation_timeout: int = option("Milliseconds for an answer.", default=10_000, limits=(100, 600_000))
+    redis_tls_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
+    keep_alive: bool = option("Whether to enable TCP keepalive.", default=False)
+    connect_timeout: int = option("Connection timeout in milliseconds.", default=10_000, limits=(1, 600_000))
+    operation_timeout: int = option("Response timeout in milliseconds.", default=10_000, limits=(100, 600_000))
 
 
 def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:

@@ -44,11 +44,13 @@ class RedisSinkConfig(RedisConfig):
         " the empty one.",
         default="{key}",
     )
-    expire_seconds: int = option("Seconds that a value set by SET lives; 0 for ever.", default=0, limits=(0, None))
+    expire_seconds: int = option(
+        "Time to live of values written by SET in seconds; 0 for unlimited.", default=0, limits=(0, None)
+    )
     stream_max_length: int = option(
         "About how many entries a stream keeps when XADD adds one; 0 for all.", default=0, limits=(0, None)
     )
-    batch_size: int = option("Records of one request at most.", default=1000, limits=(1, 100_000))
+    batch_size: int = option("Maximum number of records per request.", default=1000, limits=(1, 100_000))
     batch_time_ms: int = option("Milliseconds to wait for more records.", default=10, limits=(0, 60_000))
 
 

@@ -31,7 +31,7 @@ class RedisStreamsConfig(RedisConfig):
     """Settings of the ``redis-streams`` source."""
 
     streams: list[str] = option("Names of the streams; with clientMode Cluster it is one.", aliases=("stream",))
-    group: str = option("The consumer group; it is made if need be. Empty for the source's name.", default="")
+    group: str = option("The consumer group, created if missing; empty for the source's name.", default="")
     start_from: Literal["earliest", "latest"] = option(
         "Where a group that is made begins: with what the stream has, or with what comes.", default="earliest"
     )

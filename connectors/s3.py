@@ -18,12 +18,12 @@ class S3Config:
     """Connection settings of the ``s3`` connectors."""
 
     path: str = option("Bucket and prefix of the objects, such as s3://bucket/orders/.", aliases=("url",))
-    endpoint: str = option("Address of the service; empty for that of AWS.", default="")
-    region: str = option("Region of the bucket; empty for that of the environment.", default="")
+    endpoint: str = option("Address of the service; empty for AWS.", default="")
+    region: str = option("Region of the bucket; empty for the environment's.", default="")
     access_key_id: str = option("The key's id; empty to look for a key as AWS's own tools do.", default="", secret=True)
     secret_access_key: str = option("The key.", default="", secret=True)
-    session_token: str = option("Of a key that is valid for some time only.", default="", secret=True)
-    timeout: float = option("Seconds for a connection, and for an answer.", default=30.0, limits=(0.1, 3600))
+    session_token: str = option("Session token of a temporary key.", default="", secret=True)
+    timeout: float = option("Timeout for connecting and for responses in seconds.", default=30.0, limits=(0.1, 3600))
 
 
 def bucket_and_prefix(config: S3Config) -> tuple[str, str]:

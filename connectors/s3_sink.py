@@ -42,11 +42,11 @@ class S3SinkConfig(CsvOptions, S3Config):
         aliases=("formatType",),
     )
     compression: Literal["none", "gzip"] = option(
-        "How json, lines and csv are compressed; Parquet compresses by itself.", default="none"
+        "Compression of json, lines and csv; Parquet has its own compression.", default="none"
     )
-    batch_size: int = option("Records of one object at most.", default=10_000, limits=(1, 10_000))
-    max_batch_bytes: int = option("Bytes of records of one object at most.", default=64 << 20, limits=(1, 1 << 30))
-    batch_time_ms: int = option("Milliseconds to wait for more.", default=10_000, limits=(0, 60_000))
+    batch_size: int = option("Maximum number of records per object.", default=10_000, limits=(1, 10_000))
+    max_batch_bytes: int = option("Maximum bytes of records per object.", default=64 << 20, limits=(1, 1 << 30))
+    batch_time_ms: int = option("Milliseconds to wait for more records.", default=10_000, limits=(0, 60_000))
 
 
 class S3Sink(Sink):

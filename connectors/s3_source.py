@@ -59,7 +59,7 @@ class S3SourceConfig(CsvOptions, S3Config):
         default="lines",
         aliases=("formatType",),
     )
-    suffix: str = option("How the names of objects end that are read; empty for all.", default="")
+    suffix: str = option("Suffix of the names of objects to read; empty for all.", default="")
 
 
 class _Found(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TableConfig:
     """Shared settings of the table format sinks: table creation, schema evolution and commit size."""
 
-    create_table: bool = option("Whether a table that is not there is created.", default=True)
+    create_table: bool = option("Whether to create a missing table.", default=True)
     schema: dict[str, str] = option(
         "Columns of a table that is created, with their types: string, long, int, double, float, boolean, timestamp,"
         " date, binary, decimal(P,S). Empty to take them from the first batch.",
@@ -29,9 +29,9 @@ class TableConfig:
         "For a record with a field that is not a column: reject the record, ignore the field, or add the column.",
         default="REFUSE",
     )
-    batch_size: int = option("Rows of one commit at most.", default=10_000, limits=(1, 10_000))
-    batch_bytes: int = option("Bytes of records of one commit at most.", default=64 << 20, limits=(1, 1 << 30))
-    batch_time_ms: int = option("Milliseconds to wait for more.", default=5000, limits=(0, 60_000))
+    batch_size: int = option("Maximum number of rows per commit.", default=10_000, limits=(1, 10_000))
+    batch_bytes: int = option("Maximum bytes of records per commit.", default=64 << 20, limits=(1, 1 << 30))
+    batch_time_ms: int = option("Milliseconds to wait for more records.", default=5000, limits=(0, 60_000))
 
 
 class TableSink(Sink, ABC):

@@ -34,18 +34,18 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 class WebsocketSourceConfig:
     """Settings of the ``websocket`` source."""
 
-    url: str = option("Where the server is, ws://host/path or wss://host/path.")
+    url: str = option("URL of the server, ws://host/path or wss://host/path.")
     headers: dict[str, str] = option("Headers of the request that opens the connection.", default={})
-    token: str = option("Sent as Authorization: Bearer.", default="", secret=True)
-    subscribe_message: str = option("Text that is sent when the connection is open; empty for none.", default="")
+    token: str = option("Token sent as Authorization: Bearer.", default="", secret=True)
+    subscribe_message: str = option("Text to send once the connection is open; empty for none.", default="")
     subprotocols: list[str] = option("Names of subprotocols to choose from.", default=[])
     message_types: Literal["all", "text", "binary"] = option("Which messages are taken.", default="all")
     max_message_size: int = option(
-        "Bytes of a message at most; a larger one ends the connection.", default=4 << 20, limits=(1, 1 << 30)
+        "Maximum bytes of a message; a larger one closes the connection.", default=4 << 20, limits=(1, 1 << 30)
     )
-    connect_timeout: float = option("Seconds for connecting.", default=10.0, limits=(0.1, 600))
+    connect_timeout: float = option("Connection timeout in seconds.", default=10.0, limits=(0.1, 600))
     ping_interval: float = option(
-        "Seconds between two pings, by which a server that is gone is noticed.", default=20.0, limits=(0.1, 3600)
+        "Interval between pings in seconds, which detect a lost server.", default=20.0, limits=(0.1, 3600)
     )
 
 
