@@ -15,7 +15,7 @@ class GeneratorSourceCase(SourceCase):
     connector = "generator"
     bad_configs = (
         ({"rate": -1}, "rate must be at least 0"),
-        ({"fields": {"id": "serial"}}, "field id: 'serial' is no type"),
+        ({"fields": {"id": "serial"}}, "field id: unknown type 'serial'"),
         ({"key": "name"}, "invalid key name: expected one of the fields"),
         ({"cuont": 1}, "cuont"),
     )

@@ -17,7 +17,7 @@ BAD_CONNECTION: list[tuple[dict[str, object], str]] = [
     ({"bootstrapServers": "localhost"}, "bootstrapServers: 'localhost' is not host:port"),
     ({"bootstrapServers": "127.0.0.1:1"}, "retrying"),
     ({"topic": "no-such-topic"}, "has no topic no-such-topic"),
-    ({"topic": "a b"}, "topic: 'a b' is no name"),
+    ({"topic": "a b"}, "invalid topic 'a b'"),
     ({"topics": "x"}, "topics is no field"),
     ({"securityProtocol": "SASL_SSL"}, "securityProtocol SASL_SSL needs a user"),
     ({"securityProtocol": "SASL_SSL", "saslJaasConfig": "Krb5LoginModule required;"}, "Krb5LoginModule"),
