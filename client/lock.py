@@ -2,7 +2,7 @@
 
 Design: the lock is a consumer on a dedicated, Exclusive, non-durable subscription of a topic without messages. The
 broker grants it to one connection at a time and revokes it when that connection ends for any reason: it is closed, the
-process dies, or a frozen process misses its keep-alives. No clock is involved.
+process dies, or a frozen process misses its keep-alive messages. No clock is involved.
 
 Everything that requires the lock uses the same connection. Producers and consumers with `Lock.cover` as their guard
 attach to a connection only while the lock is held on it; whatever a broken connection left unsent is sent after that or

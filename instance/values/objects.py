@@ -21,7 +21,7 @@ class SchemaSerDe(SerDe):
         self.schema = schema
         self._encode = schema.encode
         self._wanted = wanted
-        self.deserialize = schema.decode  # saves a call per message
+        self.deserialize = schema.decode  # type: ignore[method-assign, assignment]  # saves a call per message
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
         """Encode a value.

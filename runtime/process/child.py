@@ -1,7 +1,7 @@
 """The process of an instance, from the fork to its exit.
 
 The main thread runs the client's event loop; the function has its own thread, so that signals, status requests and
-keep-alives are handled while the function computes.
+keep-alive messages are handled while the function computes.
 """
 
 from __future__ import annotations
