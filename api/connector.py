@@ -157,7 +157,7 @@ class ConnectorContext(MetricsContext, ABC):
 
     @abstractmethod
     def secret(self, name: str) -> str | None:
-        """Return a secret of the connector, or None if there is no secret of that name."""
+        """Return a secret of the connector, or None if it has no secret of that name."""
 
     @abstractmethod
     def get_state(self, key: str) -> bytes | None:

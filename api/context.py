@@ -102,7 +102,7 @@ class Context(MetricsContext, ABC):
 
     @abstractmethod
     def get_user_config_map(self) -> dict[str, Any]:
-        """Return the user configuration, empty if there is none."""
+        """Return the user configuration, which may be empty."""
 
     @abstractmethod
     def record_metric(self, metric_name: str, metric_value: float) -> None:
@@ -266,7 +266,7 @@ class Context(MetricsContext, ABC):
 
         Raises:
             StateRefused: the value of the key is known not to be a counter, or the sum exceeds 64 bits.
-            StateUnavailable: there is no state store.
+            StateUnavailable: the worker has no state store.
         """
         raise StateUnavailable(f"counter {key!r}: {NO_STATE_STORE}")
 
@@ -276,7 +276,7 @@ class Context(MetricsContext, ABC):
         Raises:
             StateRefused: the value of the key is not a counter.
             StateStoreFailed: the state store cannot read its database.
-            StateUnavailable: there is no state store.
+            StateUnavailable: the worker has no state store.
         """
         raise StateUnavailable(f"counter {key!r}: {NO_STATE_STORE}")
 
@@ -297,7 +297,7 @@ class Context(MetricsContext, ABC):
 
         Raises:
             StateRefused: key or value exceeds its limit.
-            StateUnavailable: there is no state store.
+            StateUnavailable: the worker has no state store.
         """
         raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")
 
@@ -308,7 +308,7 @@ class Context(MetricsContext, ABC):
 
         Raises:
             StateStoreFailed: the state store cannot read its database.
-            StateUnavailable: there is no state store.
+            StateUnavailable: the worker has no state store.
         """
         raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")
 
@@ -316,6 +316,6 @@ class Context(MetricsContext, ABC):
         """Delete a value or counter if it exists.
 
         Raises:
-            StateUnavailable: there is no state store.
+            StateUnavailable: the worker has no state store.
         """
         raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")

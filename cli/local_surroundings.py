@@ -27,7 +27,7 @@ def connected(local: LocalRun) -> LocalRun:
     """Return a local run with its state store, once its broker answers. Blocking.
 
     Raises:
-        Failure: there is no answer from the broker's address, or the code uses state and no state store was found.
+        Failure: the broker's address does not answer, or the code uses state and no state store was found.
         MagnetarError: another kind of server answers, or the broker rejects the client.
     """
     asyncio.run(check_broker(local.service_url, local.admin_url, local.security, "--broker-service-url"))
@@ -41,7 +41,7 @@ def connected(local: LocalRun) -> LocalRun:
 
 
 def _state_url_for(local: LocalRun) -> str:
-    """Return the URL of the broker's state store, with a token if required; empty if there is no usable one.
+    """Return the URL of the broker's state store, with a token if required; empty if none is usable.
 
     The REST interface of a different broker, such as one at the default address, is ignored.
     """

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 NEAR = 0.5
-"""Minimum similarity of commands, flags and keys, which are few and easily told apart by users."""
+"""Minimum similarity of commands, flags and keys, which are few and easily distinguished by users."""
 NEAR_NAME = 0.75
 """Minimum similarity of user-defined names, so that a function is not suggested just for also ending in `-v2`."""
 _VERBS = (

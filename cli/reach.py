@@ -64,7 +64,7 @@ async def check_broker(service_url: str, admin_url: str, security: ClientSecurit
     Cancellation: closes the connection.
 
     Raises:
-        Failure: there is no answer in time; the message says what to do.
+        Failure: no answer in time; the message says what to do.
         MagnetarError: the address belongs to another kind of server, or the broker rejects the client.
     """
     from ..client.client import AsyncClient
@@ -89,7 +89,7 @@ async def connect(client: AsyncClient, service_url: str, flag: str = "--service-
     Cancellation: safe.
 
     Raises:
-        Failure: there is no answer in time; the message says what to do.
+        Failure: no answer in time; the message says what to do.
         MagnetarError: as from `AsyncClient.connect`.
     """
     try:

@@ -64,7 +64,7 @@ class Schedule:
             raise InvalidConfig(f"{field} {expression!r} never comes true")
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Return the next time after a moment, or None if there is none in the next fifty years."""
+        """Return the next time after a moment, or None if none follows in the next fifty years."""
         from cronsim import CronSim
 
         times = CronSim(self._text, moment.astimezone(self.zone))

@@ -159,7 +159,7 @@ class FileText:
         return not self._ahead and self._error is None
 
     def lines(self) -> list[bytes]:
-        """Return the next lines; an empty list if there is no complete line yet.
+        """Return the next lines; an empty list if no line is complete yet.
 
         Raises:
             DAMAGED: the rest of the file cannot be read.

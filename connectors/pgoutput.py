@@ -1,6 +1,6 @@
 """Decoder for messages of PostgreSQL's output plugin ``pgoutput``, protocol version 1.
 
-There is no I/O in this module. A `Relation` precedes the first change of a table on a connection, and is sent again
+This module does no I/O. A `Relation` precedes the first change of a table on a connection, and is sent again
 after each change of its columns; the tuples of changes have its columns, in its order.
 
 Source: PostgreSQL documentation, chapter "Logical Replication Message Formats".

@@ -75,7 +75,7 @@ class TableSink(Sink, ABC):
 
     @abstractmethod
     def stored(self, name: str) -> int:
-        """Return the last number committed under a name, or -1 if there is none."""
+        """Return the last number committed under a name, or -1 for an unknown name."""
 
     @abstractmethod
     def commit(self, rows: pa.Table, last: Mapping[str, int], added: pa.Schema) -> None:

@@ -28,7 +28,7 @@ class ImmediateTrigger(Trigger):
         read_config(_NoConfig, config)
 
     def next_after(self, moment_s: float) -> float | None:
-        """Return the next discovery time after `moment_s`, or None if there is none."""
+        """Return the next discovery time after `moment_s`, or None after the last one."""
         return None
 
 
@@ -49,7 +49,7 @@ class CronTrigger(Trigger):
         self._schedule = Schedule(given.cron, given.time_zone, field="__CRON__")
 
     def next_after(self, moment_s: float) -> float | None:
-        """Return the next discovery time after `moment_s`, or None if there is none."""
+        """Return the next discovery time after `moment_s`, or None after the last one."""
         due = self._schedule.next_after(datetime.fromtimestamp(moment_s, UTC))
         return None if due is None else due.timestamp()
 

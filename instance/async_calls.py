@@ -43,7 +43,7 @@ class OneCall:
         outputs: encoded outputs; of a generator, those not taken yet.
         size: bytes of the outputs.
         failure: why the call failed, with the message's position; None if it succeeded.
-        is_skipped: the function was not called because the message is no longer wanted.
+        is_skipped: the function was not called because the message was given up.
         is_given_up: the call was cancelled because the thread is stopping; the message is redelivered.
         is_over: the call has ended, with any result.
         busy_s: duration in seconds.
@@ -211,7 +211,7 @@ class CallRecorder(Protocol):
         """Return whether the message at a position must be the only one in flight."""
 
     def given_up(self, unit: Unit, position: int) -> Exception | None:
-        """Return why the message at a position is no longer processed, or None."""
+        """Return why the message at a position was given up, or None."""
 
     def in_flight(self, unit: Unit, position: int, end: int) -> AbstractContextManager[None]:
         """Record that messages are in flight."""

@@ -1,6 +1,6 @@
 """Calls a function on a run of messages: bytes in, bytes out, failures by position. No I/O, no threads.
 
-Design: a Python statement per message costs as much as the user's function, so there is none. Decoding, calling and
+Design: a Python statement per message costs as much as the user's function, so none runs. Decoding, calling and
 encoding each run over the messages inside the interpreter's own `map`, and our Python code runs only where a message
 fails: `list.extend` keeps the items before an exception, so the failed position is the length of the list, and the
 iterator continues after it. Nor is the context updated per message: when the function uses it, it gets the position

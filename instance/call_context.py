@@ -44,7 +44,7 @@ class CallContext(FunctionContext):
         """Do nothing: each call identifies its own message."""
 
     def _call(self) -> OneCall | None:
-        """Return the call of the current task, or None if it is over or there is none."""
+        """Return the call of the current task, or None if it is over or the task has none."""
         call = current_call()
         return None if call is None or call.is_over or get_ident() != self._thread else call
 

@@ -82,7 +82,7 @@ def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
 def producer_config() -> ProducerConfig:
     """Return the producer config of outputs.
 
-    The pipeline's gate limits messages in flight. As in Pulsar's instances there is no send timeout: a broker that is
+    The pipeline's gate limits messages in flight. As in Pulsar's instances, sends do not time out: a broker that is
     unavailable for an hour must not make valid messages fail.
     """
     return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)

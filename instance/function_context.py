@@ -138,7 +138,7 @@ class RecordedContext:
         return sorted(self._spec.details.source.inputSpecs)
 
     def get_output_topic(self) -> str:
-        """Return the output topic, empty if there is none."""
+        """Return the output topic, or an empty text."""
         return self._spec.details.sink.topic
 
 

@@ -19,12 +19,12 @@ class Gate:
         self._changed = threading.Condition(threading.Lock())
 
     def enter(self, messages: int, size: int, *, waits: bool = True) -> bool:
-        """Let a piece in, waiting for room; return False if there is no room and the gate is closed.
+        """Let a piece in, waiting for room; return False if it is full and the gate is closed.
 
         Args:
             messages: number of messages in the piece.
             size: bytes of the piece.
-            waits: if false, return False at once when there is no room.
+            waits: if false, return False at once when it is full.
         """
         with self._changed:
             while self._messages and not self._has_room(messages, size):

@@ -1,7 +1,7 @@
 """The run-time limit of a message: ends an instance whose function takes too long for one message.
 
 Design: the function cannot be interrupted from outside, so its process ends, and the message is redelivered. `Place.at`
-identifies the current call and is checked a few times within the limit; there is no cost per message. Only time in
+identifies the current call and is checked a few times within the limit; it costs nothing per message. Only time in
 which this process ran counts: after a late check, for example because the machine was suspended, at most two periods
 count. An async call is cancelled instead (`AsyncCall`) and fails alone; one that blocks its event loop ends the
 process.
@@ -69,7 +69,7 @@ class RunTimeLimit:
 
     async def watch(self) -> None:
         """Check repeatedly, until a call takes too long. Cancellation: safe."""
-        while not self.look():  # noqa: ASYNC110  there is no event for a call that has not ended
+        while not self.look():  # noqa: ASYNC110  a call that has not ended sends no event
             await asyncio.sleep(self.period_s)
 
     def look(self) -> bool:

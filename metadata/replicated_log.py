@@ -89,7 +89,7 @@ class Turn:
         """Write records in order; wait until they are durable and applied here.
 
         Raises:
-            NotLeader: the log could not be written, and this worker is no longer the leader.
+            NotLeader: the log could not be written, and this worker has lost the lead.
             OperationTimeout: the records were not read back in time.
         """
         log = self._log

@@ -34,7 +34,7 @@ class SocketDirectory:
     """
 
     def __init__(self, wanted: Path) -> None:
-        """Create the directory; `wanted` is used if paths in it are short enough, or there is no other place."""
+        """Create the directory; `wanted` is used if paths in it are short enough, or no other place exists."""
         self._lock: int | None = None
         note = wanted.with_name(wanted.name + NOTE_SUFFIX)
         _remove_noted(note)

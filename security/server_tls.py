@@ -2,7 +2,7 @@
 
 Design: asyncio takes one context per listener, and certificates can be added to a context but not removed. So the
 listener gets a context that delegates each connection to the current one: changed files create a new current context,
-and a certificate removed from a file is no longer trusted. If files cannot be read, the current context stays and an
+and a certificate removed from a file is not trusted any more. If files cannot be read, the current context stays and an
 error is logged. The files are checked in a thread, once per period, as the event loop must not wait for a disk.
 
 Source: Pulsar's broker.conf, settings `tls…`; RFC 8996 for the minimum of TLS 1.2.

@@ -81,7 +81,7 @@ class ClassArchive:
         return None
 
     def options(self) -> list[str]:
-        """Return the JVM options for using the archive, or none if there is no usable archive."""
+        """Return the JVM options for using the archive, or none without a usable archive."""
         try:
             path = self.file()
         except OSError as error:

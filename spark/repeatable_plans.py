@@ -110,7 +110,7 @@ def _simple_name(node: Mapping[str, Any]) -> str:
 
 
 def _clock_word(expressions: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text among expressions that Spark may interpret as the current time; empty if there is none."""
+    """Return a text among expressions that Spark may interpret as the current time, or an empty text."""
     if not any(_simple_name(one) == "Cast" and str(one.get("dataType"))[:4] in ("date", "time") for one in expressions):
         return ""
     texts = (str(one.get("value")) for one in expressions if _simple_name(one) == "Literal")

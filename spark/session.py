@@ -186,7 +186,7 @@ def open_session(
         with_sql: create `Session.spark` now, not on first access.
 
     Raises:
-        InvalidConfig: there is no Java, or pyspark or pyarrow is not installed.
+        InvalidConfig: Java, pyspark or pyarrow is not installed.
         SparkFailed: the JVM or the session did not start.
     """
     need_spark()

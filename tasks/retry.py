@@ -141,7 +141,7 @@ class Retry:
             wait(wait_s)
 
     def _wait_s(self, error: Exception, remaining_s: float) -> float | None:
-        """Return the wait before the next attempt, or None if there is no further attempt."""
+        """Return the wait before the next attempt, or None after the last attempt."""
         if remaining_s <= 0 or self._is_final(error):
             return None
         if self._on_failure is not None:

@@ -101,7 +101,7 @@ class MemoryBroker:
             web_port=0,
             keep_alive_s=_KEEP_ALIVE_S,
             deduplication=True,
-            failover_delay_s=0,  # there is no earlier consumer with acknowledgements in flight
+            failover_delay_s=0,  # no earlier consumer has acknowledgements in flight
         )
         storage = Storage.open(
             "/memory", StorageConfig(journal_file_bytes=MIB), SimulatedDisk(), clock.time, monotonic=clock.monotonic

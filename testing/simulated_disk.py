@@ -212,7 +212,7 @@ class SimulatedDisk:
         self.operate("remove", path, act)
 
     def forget_cached(self, path: str) -> None:
-        """Do nothing: there is no page cache here."""
+        """Do nothing: this disk has no page cache."""
 
     def list(self, directory: str) -> list[str]:
         """See `Disk`."""

@@ -1,7 +1,7 @@
 """Chunk routing in shared subscriptions: all chunks of a message go to the consumer that got the first one.
 
 A message is tracked by its uuid until its last chunk is dispatched or its consumer leaves. The number of tracked
-messages is bounded; the chunks of a message that is no longer tracked go to any consumer, and the consumers request
+messages is bounded; the chunks of a message not tracked any more go to any consumer, and the consumers request
 redelivery.
 
 Source: Pulsar binary protocol, section Chunked messages (Shared dispatch).

@@ -3,7 +3,7 @@
 A connection whose peer reads more slowly than the broker writes counts with its unsent bytes. The more such connections
 there are, the fewer unsent bytes each may have (`share_bytes`). Above the limit, memory is short:
 
-* subscriptions read little at a time, and those with large messages wait until it is no longer short;
+* subscriptions read little at a time, and those with large messages wait until enough is free;
 * a connection whose peer reads nothing for `STALLED_S` is closed.
 
 Above twice the limit, connections are closed at once, longest stalled first.
@@ -105,7 +105,7 @@ class DeliveryMemory:
             self._judge()
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call ``go_on``, in order of the calls, once memory is no longer short."""
+        """Call ``go_on``, in order of the calls, once enough memory is free."""
         self._waiting.append(go_on)
 
     def _judge(self) -> None:

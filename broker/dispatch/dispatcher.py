@@ -186,7 +186,7 @@ class Dispatcher(ABC, Generic[C]):
         return entries, bytes_
 
     def _wait_for_memory(self) -> None:
-        """Drop entries read ahead, and resume once memory is no longer short."""
+        """Drop entries read ahead, and resume once enough memory is free."""
         self._reader.forget()
         if not self._waits_for_memory:
             self._waits_for_memory = True

@@ -136,7 +136,7 @@ class KeyOrder(Generic[C]):
         self.wait(position, slot)
 
     def _let_go(self, position: Position) -> bool:
-        """Record that an entry is no longer held; returns whether its slot has drained."""
+        """Record the release of an entry; returns whether its slot has drained."""
         if not self.keeps_order:
             return False
         slot = self._slots[position]

@@ -172,10 +172,10 @@ class SingleActiveDispatcher(Dispatcher[C]):
             self.rewind()
 
     def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
-        """Do nothing: there is no state per entry."""
+        """Do nothing: entries have no state here."""
 
     def acknowledged_up_to(self, position: Position) -> None:
-        """Continue after a skipped position; there is no state per entry."""
+        """Continue after a skipped position; entries have no state here."""
         if position >= self._next:
             self._next = Position(position[0], position[1] + 1)
 

@@ -40,7 +40,7 @@ class VolatileLog(TopicLog):
         """Do nothing: there are no ledgers."""
 
     def has_changed(self) -> None:
-        """Do nothing: there is no state to write down."""
+        """Do nothing: this log has no state to write down."""
 
     def touch(self) -> None:
         """Do nothing: a volatile log needs no periodic work."""

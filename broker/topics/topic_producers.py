@@ -230,7 +230,7 @@ class TopicProducers(dict[str, "Producer"]):
                 producer = self.waiting[0]
                 await self._raise_epoch(next_epoch(None, self.epoch))
                 await self._parted()
-                # A producer whose topic or connection was closed meanwhile is no longer waiting.
+                # A producer whose topic or connection was closed meanwhile does not wait any more.
                 if self.waiting and self.waiting[0] is producer:
                     self.waiting.popleft()
                     self.exclusive = producer

@@ -90,7 +90,7 @@ class Unloading:
             state = (topic, topic.joins, topic.log.last_confirmed, tuple(topic.subscriptions))
             now_ms = self._broker.now_ms()
             since_ms = self._idle.since(name, state if self._is_idle(topic) else None, now_ms)
-            # There is no await from the last check on: a client that comes now finds the topic unloaded.
+            # Nothing is awaited from the last check on: a client that comes now finds the topic unloaded.
             if now_ms - since_ms >= wait_ms and self._is_at_rest(topic):
                 self._unload(topic)
         self._idle.keep_only(names)

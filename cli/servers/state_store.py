@@ -54,7 +54,7 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
         check_exposure(host, insecure or is_guarded)
     DataDirectory.check_free(Path(data_dir))
     check_port(host, port, "--state-port")
-    # Before starting any thread, which could otherwise receive the signals. There is no event loop to handle them.
+    # Before starting any thread, which could otherwise receive the signals. No event loop runs here to handle them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     directory = DataDirectory.open(Path(data_dir))
     from ...state.server import TableServer

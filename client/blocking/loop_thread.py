@@ -52,7 +52,7 @@ class LoopThread:
                 raise ClosedError("the client was closed during the call") from None
             raise
         except BaseException:
-            future.cancel()  # KeyboardInterrupt: the result is no longer needed
+            future.cancel()  # KeyboardInterrupt: the result is not needed any more
             raise
 
     def run(self, call: Callable[[], None]) -> None:

@@ -468,7 +468,7 @@ class Producer(Attachable, Closing):
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
 
     def _resend_all(self, why: str) -> None:
-        """Drop the connection and resend on a new one: there is no other way to know what the broker has received."""
+        """Drop the connection and resend on a new one: only that shows what the broker has received."""
         self._setback = f"; the last setback: {why}"
         if self._connection is not None:
             log.warning("%s: closing the connection to send again: %s", self.topic, why)

@@ -89,7 +89,7 @@ class Decoding(Generic[T]):
         return cast(T, self.schema.decode_message(data, _key_bytes(message), writer))
 
     def drop(self) -> None:
-        """Forget the held message, which will be redelivered or is no longer wanted."""
+        """Forget the held message, which will be redelivered or was dropped."""
         self._held = None
         if self._asking is not None:
             self._asking.cancel()

@@ -153,7 +153,7 @@ class AtLeastOnce:
         return trouble or ("" if self._failed is None else self._failed.trouble())
 
     def tick(self) -> None:
-        """Do nothing: there is no periodic work."""
+        """Do nothing: no work is periodic here."""
 
     def request_stop(self) -> None:
         """End all waits of the function's thread; as `ports.Settlement.request_stop`."""

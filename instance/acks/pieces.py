@@ -119,7 +119,7 @@ class PieceMaker:
         bounds: limits of output entries.
         gate: limits the outputs in flight; the function's thread waits there.
         tickets: tickets of messages published since the last piece.
-        keeps: makes the current message wait for a published one; False if there is no current message.
+        keeps: makes the current message wait for a published one; False without a current message.
         void: ids of entries that must not be processed any more.
         state: the function's table; None without a context or a state store.
         keeps_reasons: whether units record why their messages failed.

@@ -78,7 +78,7 @@ class FailedTasks:
         return ""
 
     def end(self) -> None:
-        """Record that there is no current task."""
+        """Forget the current task."""
         if self._number is not None:
             self._journal.end(self._number)
             self._number = None

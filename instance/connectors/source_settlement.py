@@ -405,7 +405,7 @@ class SourceSettlement:
         return next(filter(None, troubles), "")
 
     def tick(self) -> None:
-        """Do nothing: there is no periodic work."""
+        """Do nothing: no work is periodic here."""
 
     def request_stop(self) -> None:
         """End all waits of the function's thread; as `ports.Settlement.request_stop`."""

@@ -104,7 +104,7 @@ class CarefulCalls:
         return 0 if tried is None else tried.times
 
     def given_up(self, unit: Unit, position: int) -> ProcessEnded | None:
-        """Return why the message at a position is no longer processed, or None."""
+        """Return why the message at a position was given up, or None."""
         if not self._record.tried:
             return None
         message = _message(unit, position)
@@ -205,7 +205,7 @@ class CarefulCalls:
 
 
 def failed(error: ProcessEnded) -> Results:
-    """Return the result of a message that is no longer processed."""
+    """Return the result of a message that was given up."""
     return Results([None], [Failure(0, error, Blame.USER)])
 
 

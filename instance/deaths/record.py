@@ -5,7 +5,7 @@ A call that ends its process leaves no exception behind, so its message is ident
 1. Nothing is recorded in normal operation, so the first death names no message.
 2. The next run records the messages in flight. If there is only one, it is proven, and earlier deaths are charged to
    it, too. If there are several, each is called alone from then on.
-3. A proven message without retries left is no longer called.
+3. The function is not called again with a proven message without retries left.
 """
 
 from __future__ import annotations

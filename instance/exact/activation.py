@@ -48,7 +48,7 @@ class Activation:
         topic: full name of the partition.
         serde: decodes its messages.
         producer_name: name of all its producers.
-        is_over: set when the partition is no longer ours.
+        is_over: set when the partition was taken away.
         in_flight: entries that were taken and are not settled.
         confirmed: position up to which the broker has confirmed all acknowledgements.
         ledger: its commits.
@@ -205,7 +205,7 @@ class Activation:
         self._acknowledge()
 
     def skipped(self, entry: ReceivedEntry) -> None:
-        """Take back an unprocessed entry, because the partition is no longer ours."""
+        """Take back an unprocessed entry, because the partition was taken away."""
         self._let_go(entry)
 
     def _let_go(self, entry: ReceivedEntry) -> None:

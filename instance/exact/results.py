@@ -131,7 +131,7 @@ class ResultMaker:
         """Ship the finished results.
 
         Raises:
-            InstanceStopping: there is no room and the instance is stopping; the entries are taken back.
+            InstanceStopping: the buffer is full and the instance is stopping; the entries are taken back.
         """
         results, self._made = self._made, []
         if not results:

@@ -111,7 +111,7 @@ class Installer:
         """Return the installation of a requirements.txt, installing it if needed; blocking.
 
         Raises:
-            FunctionLoadError: that failed, or is no longer wanted.
+            FunctionLoadError: that failed, or was cancelled.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)

@@ -252,7 +252,7 @@ def rotated(path: Path) -> Path:
 
 
 def tail(path: Path, lines: int) -> str:
-    """Return the last lines of a log, including its rotated half where needed; empty if there is no log yet."""
+    """Return the last lines of a log, including its rotated half where needed; empty before the first line."""
     text = _end_of(path)
     if text.count("\n") < lines:
         text = _end_of(rotated(path)) + text

@@ -223,7 +223,7 @@ class ZookeeperStore:
         """Wait until a watch is set, as long as there is progress, as a tree may be large.
 
         Raises:
-            TimeoutError: there is no progress.
+            TimeoutError: no progress was made.
         """
         read = -1
         while not tree.is_armed.is_set():

@@ -107,7 +107,7 @@ def waited_for_processor_s(pid: int) -> dict[int, float]:
 
 
 def limit_of(pid: int, name: bytes) -> int | None:
-    """Return the hard limit of a process's resource limit; None if there is none."""
+    """Return the hard limit of a process's resource limit; or None."""
     for line in _read(pid, "limits").splitlines():
         if line.startswith(name):
             hard = line[len(name) :].split()[1]

@@ -336,7 +336,7 @@ class ZygoteClient:
             if (future := self._examined.get(number)) is not None:
                 settle(future, Examined(event["answer"], event["has_ended"], event["reading"]))
         elif instance is None:
-            if kind == "started":  # too late: it is no longer wanted, and would delay its successor
+            if kind == "started":  # too late: it was cancelled, and would delay its successor
                 self.kill_instance(number)
         elif kind == "started":
             instance.has_started(event["pid"])

@@ -5,7 +5,7 @@ has done so takes 2 ms and shares those pages. That is only sound while the pare
 lock: so this process creates no thread, event loop, channel or server, imports no user code, and refuses to fork when
 the kernel counts more than one thread.
 
-It is forked from the worker before the worker does anything else, or started by exec where that is no longer possible,
+It is forked from the worker before the worker does anything else, or started by exec where that is too late,
 and shares only one socket with it. When that socket closes, the worker has ended: the zygote ends, and its children
 with it. The same happens when the worker, once it has begun to send heartbeats, is silent for `LEASE_S` because it is
 stopped, or for `HELD_LEASE_S` for any reason: other workers are about to take over its instances and wait until these

@@ -178,7 +178,7 @@ class SharedSession:
         deadline_s = time.monotonic() + ORDERLY_END_S
         try:
             session = opening.result(ORDERLY_END_S)
-        except Exception:  # noqa: BLE001  there is no session, or its remains end with this process
+        except Exception:  # noqa: BLE001  without a session, or its remains end with this process
             return
         stopping = threading.Thread(target=session.stop, daemon=True)
         stopping.start()

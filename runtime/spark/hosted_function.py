@@ -50,7 +50,7 @@ class Job(Protocol):
         """Process the backlog and return how it ended; never raises. ``due_ms``: time of its trigger, 0 for none."""
 
     def unfinished(self) -> str:
-        """Return the id of a run that another driver began and did not end, empty if there is none."""
+        """Return the id of a run that another driver began and did not end, or an empty text."""
 
     def history(self) -> History:
         """Return the latest runs that have ended."""

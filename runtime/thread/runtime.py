@@ -98,7 +98,7 @@ class ThreadInstance:
     def __init__(
         self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter, turns: Turns, release: Callable[[], None]
     ) -> None:
-        """Start it; ``release`` is called once the client is no longer needed."""
+        """Start it; ``release`` is called once the client is not needed any more."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
         self._home = ThreadHome(spec, self._log, router)

@@ -214,7 +214,7 @@ class SparkFunction:
             self._stop_jobs = None
 
     def unfinished(self) -> str:
-        """Return the id of a run that an earlier driver began and did not end, empty if there is none.
+        """Return the id of a run that an earlier driver began and did not end, or an empty text.
 
         Raises:
             MagnetarError: the state store does not answer.

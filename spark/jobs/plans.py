@@ -73,7 +73,7 @@ class Plan:
         number: plan number; the first plan of a function is 1.
         run_id: run that it was made for.
         tasks: ranges to read, in order.
-        outputs: partitions of the output topic; 0 if it is not partitioned or there is no output topic.
+        outputs: partitions of the output topic; 0 if it is not partitioned or absent.
         shuffles: number of Spark's shuffle partitions.
     """
 
@@ -362,7 +362,7 @@ class RunRequest:
         self.started_ms = self.due_ms = 0
 
     def find(self) -> str:
-        """Return the id of a run that has begun and not ended, empty if there is none to restart.
+        """Return the id of a run that has begun and not ended, or an empty text.
 
         Raises:
             MagnetarError: the store does not answer.

@@ -20,7 +20,7 @@ def with_retries(request: Callable[[], _T], check: Callable[[], object] = lambda
 
     Args:
         request: retried while it raises an error of an unavailable server.
-        check: called before each attempt; raises once the answer is no longer needed.
+        check: called before each attempt; raises once the answer is not needed any more.
 
     Raises:
         Exception: the error of ``request`` at the deadline, or an error that retries cannot help.

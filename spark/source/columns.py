@@ -157,7 +157,7 @@ def read_range(wanted: TopicRange, options: ReadOptions, layout: Layout | None =
 
     Args:
         wanted: the range.
-        options: read options; their ``columns`` are those of the batches if there is no layout.
+        options: read options; their ``columns`` are those of the batches without a layout.
         layout: columns of the topic's schema.
     """
     shorten_pauses()

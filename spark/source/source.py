@@ -1,7 +1,7 @@
 """The data source ``magnetar``: topics as DataFrames, for reading and writing.
 
 Spark creates these objects in separate workers and pickles them between processes, so they only hold options and plans;
-sockets are opened where entries are read. There is no filter pushdown on purpose: in Spark 4.3 a pushed filter stays
+sockets are opened where entries are read. Filters are not pushed down on purpose: in Spark 4.3 a pushed filter stays
 with the source's plan and leaks into other uses of the same DataFrame. Bounds are options.
 
 Spark imports this module in every session on a machine where magnetar is installed. So it must import without pyarrow,

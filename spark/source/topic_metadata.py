@@ -59,7 +59,7 @@ def plan_with_ends(options: ReadOptions, default_ranges: int, min_entries: int) 
 
     Raises:
         TopicNotFound: a named topic does not exist.
-        DataLoss: a start position is no longer in the topic.
+        DataLoss: a start position was removed from the topic.
         MagnetarError: the broker does not answer.
     """
     routes = Routes(options.service_url, options.security, options.timeouts)

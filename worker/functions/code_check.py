@@ -36,7 +36,7 @@ class _Answers(Generic[Q, A]):
         self.tasks = TaskSet("examination of packages")
 
     async def get(self, question: Q) -> A | None:
-        """Return the answer, or None if there is no answer at present. Cancellation: safe.
+        """Return the answer, or None without an answer at present. Cancellation: safe.
 
         Raises:
             RequestRefused: 429, the tenant has too many questions pending; 503, all tenants together have.

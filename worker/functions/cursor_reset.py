@@ -90,7 +90,7 @@ class CursorReset:
         self._may_consume = may_consume
 
     async def run(self, name: FunctionName, target: Target) -> None:
-        """Restart a function at a target; returns once its instances have been told to start.
+        """Restart a function at a target; returns once its instances have been started.
 
         Cancellation: the function may stay stopped, as when this worker dies; start it, and repeat the request.
 
@@ -169,7 +169,7 @@ class CursorReset:
             await asyncio.sleep(_POLL_S)  # changed by a concurrent request, which this worker reads soon
 
     async def _alone(self, metadata: FunctionMetaData) -> None:
-        """Wait until the inputs have no consumers. A hung worker may still run an instance it is no longer assigned.
+        """Wait until the inputs have no consumers. A hung worker may still run an instance that has moved.
 
         Such an instance would skip messages redelivered by the reset as already processed, and acknowledge them.
         """

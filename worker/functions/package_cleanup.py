@@ -80,7 +80,7 @@ class PackageCleanup:
         """Remove the local copy of a package whose deployment was refused, unless it is in use."""
         if package_id in self._used():
             return
-        # There is no await between the check and the withdrawal; a later user unpacks the package again.
+        # Nothing is awaited between the check and the withdrawal; a later user unpacks the package again.
         doomed = self.packages.withdraw(package_id)
         for directory in doomed:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)

@@ -132,7 +132,7 @@ class Prerequisites:
             owner: the role that it runs as; None if authorization is off.
 
         Raises:
-            RequestRefused: deduplication cannot be enabled, or the function needs a state store and there is none.
+            RequestRefused: deduplication cannot be enabled, or the function needs a state store, which is missing.
             ConnectionLost: the broker does not answer; try again.
         """
         topic, admin_url = details.sink.topic, self._config.admin_url

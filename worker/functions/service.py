@@ -110,7 +110,7 @@ class Functions:
         return replace(self, component=component)
 
     def get(self, name: FunctionName) -> FunctionMetaData | None:
-        """Return the record of a function, or None if there is none of this kind."""
+        """Return the record of a function, or None if another kind has the name or none has."""
         metadata = self.metadata.get(str(name))
         return metadata if self.component.has(metadata) else None
 

@@ -129,7 +129,7 @@ class StateChanges:
         self._reasons[name] = reason
 
     async def _look_at(self, name: str) -> str:
-        """Make the change of a function; returns the reason for a delay, empty if there is none."""
+        """Make the change of a function; returns the reason for a delay, or an empty text."""
         metadata = self._metadata.get(name)
         if metadata is None or not metadata.HasField("stateChange"):
             return ""

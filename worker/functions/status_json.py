@@ -127,7 +127,7 @@ def with_reason(status: Json, reason: str) -> Json:
 
 
 def instance_stats(metrics: MetricsData) -> Json:
-    """Return FunctionInstanceStatsData. A latency or time of 0 means that there is no value."""
+    """Return FunctionInstanceStatsData. A latency or time of 0 means no value."""
     return {
         **_counts(metrics),
         "1min": _counts(metrics, "_1min"),

@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
     Attributes:
         output: the payload; None without output.
-        reason: why there is no output; empty otherwise.
+        reason: why the output is missing; empty otherwise.
     """
 
     output: bytes | None
@@ -68,7 +68,7 @@ class Trigger:
         read_status: Callable[[], Awaitable[Mapping[str, Any]]],
         sender: Deployer | None = None,
     ) -> Answer:
-        """Return the function's output for a message, or why there is none.
+        """Return the function's output for a message, or why it is missing.
 
         Args:
             metadata: the function's record.

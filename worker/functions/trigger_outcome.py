@@ -53,7 +53,7 @@ class Outcome:
         self._refuse_if_down(status)
 
     async def missing(self, topic: str, sent: MessageId) -> str:
-        """Return why there is no output, as soon as it is certain that none will come.
+        """Return why the output is missing, as soon as it is certain that none will come.
 
         Args:
             topic: the topic that the message was sent to.

@@ -76,7 +76,7 @@ class MemoryCursor:
             acks: positions, each with the ack set of the messages still wanted, or None for the whole entry. Entries
                 that are already acknowledged, or were dropped with their ledger, are skipped.
             done: called when the change is durable; as in Apache Pulsar, positions that never existed are not an error.
-                If there is no memory for further ack sets, the affected entries stay unacknowledged, which is an error.
+                If memory for further ack sets runs out, the affected entries stay unacknowledged, which is an error.
         """
         if self.log.core.partial_acks.is_full:
             acks, done = self._without_new_sets(acks, done)

@@ -223,7 +223,7 @@ def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:
 
 
 def decode_group(content: bytes, offset: int, end: int) -> Group | None:
-    """Return the group at ``offset`` that ends at ``end`` at the latest, or None if there is no valid group.
+    """Return the group at ``offset`` that ends at ``end`` at the latest, or None if none is valid.
 
     The group is checked with the file id that it carries; the caller compares the id and the nonce with the file's.
     """

@@ -90,7 +90,7 @@ class TopicStream:
         return self._initial
 
     def latest(self, start: Places, limits: Limits = NO_LIMITS) -> Places:
-        """Return where the next batch ends; ``start`` if there is no next batch yet.
+        """Return where the next batch ends; ``start`` if none follows yet.
 
         Args:
             start: where it begins: the place that Spark has committed.
