@@ -120,7 +120,7 @@ async def test_what_is_no_package_is_refused(
 
 async def test_a_named_pipe_holds_nobody_up(urls: PackageUrls, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "code" / "pipe.py")
-    assert "pipe.py is no file" in await refusal(urls, f"file://{tmp_path}/code/pipe.py")
+    assert "pipe.py is not a regular file" in await refusal(urls, f"file://{tmp_path}/code/pipe.py")
     assert "No such file" in await refusal(urls, f"file://{tmp_path}/code/none.py")
     assert package_urls.FETCH_TIMEOUT_S < 30
 

@@ -18,7 +18,7 @@ BAD_CONNECTION: list[tuple[dict[str, object], str]] = [
     ({"bootstrapServers": "127.0.0.1:1"}, "retrying"),
     ({"topic": "no-such-topic"}, "has no topic no-such-topic"),
     ({"topic": "a b"}, "invalid topic 'a b'"),
-    ({"topics": "x"}, "topics is no field"),
+    ({"topics": "x"}, "unknown field topics"),
     ({"securityProtocol": "SASL_SSL"}, "securityProtocol SASL_SSL needs a user"),
     ({"securityProtocol": "SASL_SSL", "saslJaasConfig": "Krb5LoginModule required;"}, "Krb5LoginModule"),
     ({"sslTruststoreLocation": "/etc/kafka.jks"}, "sslTruststoreLocation: /etc/kafka.jks is a Java store"),

@@ -17,7 +17,7 @@ BAD_CLUSTER: list[tuple[dict[str, Any], str]] = [
     ({"serviceUrl": "http://127.0.0.1:8080"}, "serviceUrl: service URL 'http://127.0.0.1:8080' has scheme http"),
     ({"serviceUrl": "pulsar://127.0.0.1:1"}, "retrying"),
     ({"topic": "persistent://one"}, "topic"),
-    ({"subscription": "x"}, "subscription is no field"),
+    ({"subscription": "x"}, "unknown field subscription"),
 ]
 
 

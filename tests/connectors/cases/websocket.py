@@ -38,7 +38,7 @@ class WebsocketSourceCase(SourceCase):
         ({"headers": {"a b": "c"}}, "headers: invalid header 'a b'"),
         ({"headers": TOKEN}, "headers: Authorization and token are the same"),
         ({"messageTypes": "images"}, "messageTypes must be one of all, text, binary"),
-        ({"urls": "x"}, "urls is no field"),
+        ({"urls": "x"}, "unknown field urls"),
     ]
     name = ""
 
