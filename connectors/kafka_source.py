@@ -326,6 +326,7 @@ class KafkaSource(Source):
         owner, _, mark = (committed.metadata or "").partition(" ")
         if owner != _OURS:
             if taken_before == offset and known is not None:
+                stand.marks[number] = secrets.token_hex(4)  # so that ours is committed, and this counts once
                 return known
             mark = secrets.token_hex(4)
         elif mark == stand.marks.get(number, ""):
@@ -452,7 +453,8 @@ class KafkaSource(Source):
         for stand in [_Stand.of(position) for position in positions if position is not None]:
             if joined is None:
                 joined = stand
-            elif joined.topic_id == stand.topic_id:
+            elif joined.topic_id == stand.topic_id or not (joined.topic_id and stand.topic_id):
+                joined.topic_id = joined.topic_id or stand.topic_id  # brokers of old have no ids
                 joined.join(stand)
             else:
                 return None  # the topic was recreated: the group's offsets belong to the new one

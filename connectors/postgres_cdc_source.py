@@ -296,7 +296,8 @@ class PostgresCdcSource(Source):
         stream, progress = self._stream, self._progress
         assert stream is not None
         assert progress is not None
-        if self._added is None and self._tables is not None and (tables := self._tables.ready(stream.seen_lsn)):
+        is_free = self._added is None and not self._in_transaction
+        if is_free and self._tables is not None and (tables := self._tables.ready(stream.seen_lsn)):
             self._added = self._added_records(tables)
         if self._added is not None:
             progress.settle()
@@ -413,14 +414,14 @@ class PostgresCdcSource(Source):
                 waiting = [self._changes.snapshot_row(table, row, moment) for row in rows]
         reader.close()
         if self._tables is not None:
-            self._tables.finish(relations)
+            self._tables.finish([one for one in relations if self._is_wanted(f"{one.schema}.{one.name}")])
         return waiting
 
     def _added_records(self, relations: Sequence[Relation]) -> Iterator[list[Record]]:
         """Yield the rows of tables that have joined. The log is not read meanwhile, so that their changes follow."""
-        assert self._progress is not None
+        assert self._stream is not None
         self._reader = RowReader(self._conninfo)
-        yield (yield from self._row_records(self._reader, relations, self._progress.end_lsn))
+        yield (yield from self._row_records(self._reader, relations, self._stream.seen_lsn))
 
     def _behind_snapshot(self, snapshot: Snapshot) -> tuple[int, int]:
         """Return the position at which changes start.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 CONNECT_S = 10
+MADE_HERE = "made by a postgres-cdc source of Magnetar"
+"""Comment on publications that a source may change."""
 STATUS_S = 2.0
 """How often the source reports to the server up to where its log can be released, in seconds."""
 _SERVER_WAITS_MS = 300_000
@@ -107,6 +109,7 @@ def create_publication(connection: Connection[Any], name: str, tables: Sequence[
         raise Retry(f"no table is in table.include.list, so the publication {name} cannot be made; create the tables")
     what = "ALL TABLES" if tables is None else "TABLE " + ", ".join(identifier(*table) for table in tables)
     command(connection, f"CREATE PUBLICATION {identifier(name)} FOR {what}")
+    command(connection, f"COMMENT ON PUBLICATION {identifier(name)} IS {literal(MADE_HERE)}")
 
 
 def slot_position(connection: Connection[Any], name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _READERS: dict[type, Callable[[str], Any]] = {str: str, int: int, bool: lambda t
 KINDS = {str: "string", int: "integer", bool: "boolean"}
 """OpenAPI types of query parameters."""
 _QUERY = "query_parameters"
+DECIDE_TIMEOUT_S = 2.0
+"""Timeout of checking the permissions of a streaming response, which is held up meanwhile."""
 log = logging.getLogger(__name__)
 
 
@@ -34,11 +37,14 @@ class Call:
 
     Attributes:
         decide: raises a refusal if the request is not, or no longer, authorized; None if authorization is disabled.
+        is_super_user: whether a super-user sent the request; False if authorization is disabled.
     """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.decide: Callable[[], Awaitable[None]] | None = None
+        self.is_super_user = False
+        self._is_undecided = False
 
     @property
     def roles(self) -> Roles | None:
@@ -57,11 +63,16 @@ class Call:
             return "the credentials of this request have expired"
         if self.decide is not None:
             try:
-                await self.decide()
+                async with asyncio.timeout(DECIDE_TIMEOUT_S):
+                    await self.decide()
+                self._is_undecided = False
             except RequestRefused as error:
                 return str(error)
-            except MagnetarError as error:
-                log.warning("whether %s may go on cannot be decided: %s", self.request.url.path, error)
+            except (MagnetarError, TimeoutError) as error:
+                if not self._is_undecided:
+                    self._is_undecided = True
+                    reason = str(error) or f"no answer within {DECIDE_TIMEOUT_S:g} s"
+                    log.warning("cannot check the permissions of %s: %s", self.request.url.path, reason)
         return ""
 
     def close(self) -> None:

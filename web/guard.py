@@ -52,6 +52,10 @@ class Guard(ABC, Generic[C]):
             if resource is not None:
                 await self.check_one(call, rule, resource)
 
+    def is_super_user(self, call: C) -> bool:
+        """Return whether super-users alone sent a request."""
+        return all(map(self.settings.is_super_user, self.settings.judged(call.roles or NOBODY)))
+
     async def check_one(self, call: C, rule: Rule, resource: Resource) -> None:
         """Check that one operation on one resource is authorized; raises as `check`."""
         # A call without roles cannot happen while authentication is on; if it does, it must not gain any access.

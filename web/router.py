@@ -133,6 +133,7 @@ class RestRouter(Generic[C]):
                 if self._guard is not None:
                     call.decide = partial(self._guard.check, call, rules)
                     await call.decide()
+                    call.is_super_user = self._guard.is_super_user(call)
                 answer = handler(call)
                 return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:

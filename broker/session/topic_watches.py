@@ -56,8 +56,7 @@ class TopicWatch:
         """Send the pending changes, as far as the peer is writable."""
         self._is_planned = False
         if self._changes and not may_still(self._connection, pb.BaseCommand.WATCH_TOPIC_LIST, self._place[0]):
-            self._connection.topic_watches.close(self._id)
-            return
+            return  # decided again at the next change: the right may come back
         while self._changes and self._connection.is_writable and not self._is_closed:
             deleted, new = self._changes.take(MAX_NAMES)
             # The hash of the client's list after this update. In the middle of a long series it is unknown, and a

@@ -8,6 +8,7 @@ are signed with other keys, and no configuration file can set this one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...errors import AuthenticationError
 from .provider import AuthenticationProvider, Identity, Peer
@@ -40,7 +41,8 @@ class ForwardedProvider(AuthenticationProvider):
         identity = judge(self._verifier.claims(data), self._settings, now_s)
         if identity.role is None or identity.expires_at is None:
             raise AuthenticationError("the forwarded token has no role or no expiry")
-        return identity
+        # The minute is a limit for replays. How long the caller's own credentials last is for the broker to say.
+        return replace(identity, expires_at=None)
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
         """Return the signed role, or None."""

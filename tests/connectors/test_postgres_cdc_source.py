@@ -199,7 +199,9 @@ def test_table_that_is_created_later_joins_with_its_rows(
     assert source.read() == []
     postgres.execute("CREATE TABLE other (id integer PRIMARY KEY, v text)", "INSERT INTO other VALUES (1, 'a')")
     assert parts(source.changes(1)) == [("r", None, {"id": 1, "v": "a"})]
-    postgres.execute("UPDATE other SET v = 'b'", "DROP TABLE other", "CREATE TABLE other (id integer, w text)")
+    postgres.execute(
+        "UPDATE other SET v = 'b'", "DROP TABLE other", "CREATE TABLE other (id integer PRIMARY KEY, w text)"
+    )
     postgres.execute("INSERT INTO other VALUES (2, 'c')")
     assert parts(source.changes(2)) == [("u", None, {"id": 1, "v": "b"}), ("r", None, {"id": 2, "w": "c"})]
 
@@ -242,18 +244,57 @@ def test_rows_that_were_not_all_durable_come_again(postgres: Postgres, source: S
     assert [change["after"]["id"] for change in source.changes(1500)] == list(range(1, 1501))
 
 
-def test_table_that_the_publication_cannot_get_is_named(
+def test_tables_that_cannot_be_added_are_named_and_others_are_read(
+    postgres: Postgres, source: Source, looks_at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE other (id integer)")
+    postgres.execute("INSERT INTO t VALUES (1)")
+    source.open(tables="public.t")
+    source.changes(1)
+    source.it.close()
+    source.open(tables=r"public\..*")
+    postgres.execute("INSERT INTO t VALUES (2)", "INSERT INTO other VALUES (1)", "DELETE FROM other")
+    assert len(source.changes(1)) == 1
+    assert "needs a primary key, or a REPLICA IDENTITY" in caplog.text
+    source.it.close()
+    postgres.execute("ALTER TABLE other ADD PRIMARY KEY (id)", "INSERT INTO other VALUES (2)")
+    source.open(tables=r"public\..*")
+    assert parts(source.changes(1)) == [("r", None, {"id": 2})]
+
+
+def test_publication_of_others_is_not_changed(
     postgres: Postgres, source: Source, looks_at_once: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE other (id integer PRIMARY KEY)")
     postgres.execute("CREATE PUBLICATION p FOR TABLE t", "CREATE ROLE reader LOGIN REPLICATION")
-    source.open(tables=r"public\..*", user="reader", **{"snapshot.mode": "never"})
-    postgres.execute("INSERT INTO t VALUES (1)")
-    assert len(source.changes(1)) == 1
-    assert 'ALTER PUBLICATION "p" ADD TABLE "public"."other"' in caplog.text
-    assert caplog.text.count("does not have it") == 1
-    source.it.close()
-    postgres.execute("DROP ROLE reader")
+    try:
+        source.open(tables=r"public\..*", user="reader", **{"snapshot.mode": "never"})
+        postgres.execute("INSERT INTO t VALUES (1)")
+        assert len(source.changes(1)) == 1
+        assert 'run ALTER PUBLICATION "p" ADD TABLE "public"."other"' in caplog.text
+        assert caplog.text.count("does not have it") == 1
+        assert postgres.execute("SELECT tablename FROM pg_publication_tables") == [("t",)]
+    finally:
+        source.it.close()
+        postgres.execute("DROP ROLE reader")
+
+
+def test_rows_without_the_right_to_read_them_do_not_stop_the_others(
+    postgres: Postgres, source: Source, looks_at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
+    postgres.execute("CREATE ROLE reader LOGIN REPLICATION", "GRANT SELECT ON t TO reader", "INSERT INTO t VALUES (1)")
+    try:
+        source.open(tables=r"public\..*", user="reader")
+        assert len(source.changes(1)) == 1
+        postgres.execute("CREATE TABLE other (id integer PRIMARY KEY)", "INSERT INTO other VALUES (5)")
+        assert parts(source.changes(1)) == [("c", None, {"id": 5})]
+        postgres.execute("INSERT INTO t VALUES (2)")
+        assert parts(source.changes(1)) == [("c", None, {"id": 2})]
+        assert "grant SELECT" in caplog.text
+    finally:
+        source.it.close()
+        postgres.execute("DROP OWNED BY reader", "DROP ROLE reader")
 
 
 def test_columns_that_change_in_mid_stream(postgres: Postgres, source: Source) -> None:

@@ -57,6 +57,8 @@ def test_kafka_instance_knows_the_offsets_of_all_instances_before() -> None:
         assert {number: mark for number, mark in position["marks"].items() if mark} == {"1": "a", "2": "c"}
     assert divided(KafkaSource(), [None, None], 1) == [None]
     assert divided(KafkaSource(), [first, kept({"0": 9}, "of the topic before")], 1) == [None]
+    (position,) = divided(KafkaSource(), [kept({"0": 9}, ""), first], 1)
+    assert (position["topicId"], position["offsets"]["0"]) == ("t", 9)
 
 
 def test_kafka_position_of_an_earlier_version_is_read() -> None:

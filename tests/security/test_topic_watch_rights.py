@@ -24,5 +24,8 @@ async def test_who_may_no_longer_watch_is_told_nothing_more(tmp_path: Path) -> N
         await secure.superuser("DELETE", PERMISSIONS)
         await secure.superuser("PUT", "/admin/v2/persistent/sec/ns/hidden")
         assert not await raw.barrier()
-        assert repr(secure.service.topic_watches) == "TopicWatches({})"
+        await secure.superuser("POST", PERMISSIONS, ["consume"])  # as when grants are replaced
+        await secure.superuser("PUT", "/admin/v2/persistent/sec/ns/later")
+        update = (await raw.receive()).command.watchTopicUpdate
+        assert "persistent://sec/ns/later" in update.new_topics
         await raw.close()

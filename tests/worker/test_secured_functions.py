@@ -355,7 +355,7 @@ def test_followed_log_ends_with_the_rights_of_who_follows_it(secured: Secured, e
     assert secured.call("POST", path, json=["functions"]).status_code == 204
     assert secured.deploy(name, "alice", COPY).status_code == 204
     assert secured.answers(name, "a") == ["a"]
-    expiry = {"exp": int(time.time()) + 3} if end == "token" else {}
+    expiry = {"exp": int(time.time()) + 8} if end == "token" else {}
     headers = {"Authorization": f"Bearer {secured.make_token(role, **expiry)}"}
     url = f"{secured.server.web_url}/admin/v3/functions/acme/x/{name}/logs?follow=true"
     lines = []

@@ -369,7 +369,7 @@ class Instances:
                 async for piece in stream_log(path, lines, prefix, is_following=is_following, is_here=is_here):
                     yield piece
             else:
-                path_there = f"{_path(name, instance_id, 'logs', base=component.path)}?tail={lines}"
+                path_there = f"{_path(name, instance_id, 'logs', base=component.path)}?tail={lines}&relayed=true"
                 try:
                     async for piece in self._read_log_of(owner, path_there, prefix, is_following=is_following):
                         said = ""

@@ -133,7 +133,8 @@ def _uses(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
             yield _Use(str(tasks), TopicOperation.CONSUME, Resource.of_topic(tasks, task_subscription(details)))
             outputs.append(str(tasks))
         letters = details.retryDetails.deadLetterTopic
-        if letters and parse_topic_name(letters).is_persistent:
+        is_sink = details.componentType == FunctionDetails.SINK  # sinks do without the subscription
+        if letters and not is_sink and parse_topic_name(letters).is_persistent:
             # The producer of letters creates a subscription, so that the broker keeps them.
             kept = f"{details.tenant}/{details.namespace}/{details.name}{LETTERS_SUFFIX}"
             yield _Use(letters, TopicOperation.SUBSCRIBE, Resource.of_topic(parse_topic_name(letters), kept))

@@ -23,7 +23,7 @@ from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
 from .functions import ROLLBACK, Deploy, auth_data, deployed, deployer_of, deployment_of, updates_auth
-from .logs import FOLLOW, TAIL, stream_logs
+from .logs import FOLLOW, RELAYED, TAIL, stream_logs
 from .multipart import Part, json_part
 
 
@@ -142,12 +142,12 @@ class ConnectorRoutes:
         name, number = self._instance(call, "status")
         return as_json(await self.instances.instance_status(name, number, self.functions.component))
 
-    @takes(TAIL, FOLLOW)
+    @takes(TAIL, FOLLOW, RELAYED)
     async def logs(self, call: WorkerCall) -> Response:
         """Return the last lines of all instances' logs."""
         return stream_logs(self.instances, call, self._existing(call), self.functions.component)
 
-    @takes(TAIL, FOLLOW)
+    @takes(TAIL, FOLLOW, RELAYED)
     async def instance_logs(self, call: WorkerCall) -> Response:
         """Return the last lines of one instance's log."""
         name, number = self._instance(call, "logs")

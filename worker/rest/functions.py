@@ -39,7 +39,7 @@ from ..functions.state_tables import StateTables
 from ..functions.status_json import with_reason
 from ..functions.trigger import Trigger
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
-from .logs import FOLLOW, TAIL, stream_logs
+from .logs import FOLLOW, RELAYED, TAIL, stream_logs
 from .multipart import Form, Part, json_part
 
 NO_OUTPUT_HEADER = "Magnetar-No-Output"
@@ -334,12 +334,12 @@ class FunctionsRoutes:
             raise RequestRefused(400, f"the request is not JSON: {exc}") from exc
         await self.cursors.run(call.function, target)
 
-    @takes(TAIL, FOLLOW)
+    @takes(TAIL, FOLLOW, RELAYED)
     async def logs(self, call: WorkerCall) -> Response:
         """Return the last lines of all instances' logs."""
         return stream_logs(self.instances, call, self._existing(call), FUNCTION)
 
-    @takes(TAIL, FOLLOW)
+    @takes(TAIL, FOLLOW, RELAYED)
     async def instance_logs(self, call: WorkerCall) -> Response:
         """Return the last lines of one instance's log."""
         function, number = self._instance(call, "logs")
