@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,9 +24,19 @@ class MariaDb(RealServer):
 
     def prepare(self) -> None:
         """See `RealServer.prepare`."""
+        self._temporary.mkdir()
+        self.own(self._temporary)
         install = _program("mariadb-install-db")
         flags = ["--no-defaults", f"--datadir={self.directory / 'data'}", "--auth-root-authentication-method=normal"]
         self.run(install, *flags, "--skip-test-db")
+
+    @property
+    def _temporary(self) -> Path:
+        return self.directory / "tmp"
+
+    def environment(self) -> Mapping[str, str]:
+        """See `RealServer.environment`. A server that starts removes temporary tables of others in its folder."""
+        return {"TMPDIR": str(self._temporary)}
 
     def command(self) -> Sequence[str]:
         """See `RealServer.command`."""
