@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
 
@@ -37,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
     config.stash[SAMPLED] = []
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("numpy")
 
 from magnetar.errors import SchemaSerializationError  # noqa: E402
 from magnetar.spark.source.schemas.avro_columns import decode  # noqa: E402

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("numpy")
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: E402
 from magnetar.client.schemas.key_value import join  # noqa: E402
