@@ -54,7 +54,7 @@ class Guard(ABC, Generic[C]):
 
     def is_super_user(self, call: C) -> bool:
         """Return whether super-users alone sent a request."""
-        return all(map(self.settings.is_super_user, self.settings.judged(call.roles or NOBODY)))
+        return call.roles is not None and all(map(self.settings.is_super_user, self.settings.judged(call.roles)))
 
     async def check_one(self, call: C, rule: Rule, resource: Resource) -> None:
         """Check that one operation on one resource is authorized; raises as `check`."""
