@@ -32,6 +32,8 @@ class Secured:
         for method, path, body in (
             ("PUT", "/admin/v2/tenants/acme", {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}),
             ("PUT", "/admin/v2/namespaces/acme/x", None),
+            # Owners may not set it themselves, and an exactly-once function on Spark needs it on its output topic.
+            ("POST", "/admin/v2/namespaces/acme/x/deduplication", True),
             ("POST", "/admin/v2/namespaces/acme/x/permissions/alice", ["functions", "produce", "consume"]),
             ("POST", "/admin/v2/namespaces/acme/x/permissions/bob", ["functions"]),
         ):

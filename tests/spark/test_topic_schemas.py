@@ -350,7 +350,7 @@ def test_what_no_schema_means_by_mistake_is_told_and_not_shown(broker: SmallLedg
     }
     good, most = b"\x02a\x02", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
     wrong = {
-        b"\x02\xff\x02": "no UTF-8",
+        b"\x02\xff\x02": "not valid UTF-8",
         b"\x02a" + most: "timestamp",
         b"\xfe\xff\x03a\x02": "bytes are announced",
         b"\x02a\x02\x02": "left behind",
