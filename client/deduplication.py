@@ -73,9 +73,10 @@ def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bo
 
 
 def require_on(admin_url: str, topic: str, credentials: Credentials = None) -> None:
-    """Make sure that deduplication is on for a topic by its policy or that of its namespace, without changing either.
+    """Check that deduplication is on for a topic by a policy or the broker's setting, without changing any.
 
-    A topic that does not exist is created, without partitions, if its namespace has the policy.
+    A topic that does not exist is created, without partitions, if deduplication will be on for it. Reading the broker's
+    setting requires the credentials of a super-user; without them it counts as off.
 
     Raises:
         DeduplicationOff: it is not on.
@@ -85,9 +86,8 @@ def require_on(admin_url: str, topic: str, credentials: Credentials = None) -> N
     path, call = f"/admin/v2/{name.rest_path}", partial(_call, admin_url, credentials)
     if _is_on(call, path) or _is_effective(call, path):
         return
-    of_namespace = call("GET", f"/admin/v2/namespaces/{name.namespace_name}/deduplication")
     is_missing = call("GET", f"{path}/stats").status == _NOT_FOUND and not partitions_of(admin_url, topic, credentials)
-    if not (is_missing and of_namespace.is_success and of_namespace.text.strip() == "true"):
+    if not (is_missing and _is_on_by_default(call, name.namespace_name)):
         raise DeduplicationOff(f"deduplication is off on the output topic {topic}")
     _create(call, topic, path)
 
@@ -96,6 +96,16 @@ def _create(call: Callable[..., Answer], topic: str, path: str) -> None:
     created = call("PUT", path)
     if not created.is_success and created.status != _CONFLICT:
         raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
+
+
+def _is_on_by_default(call: Callable[..., Answer], namespace: str) -> bool:
+    """Return whether deduplication is on for topics of a namespace that have no policy of their own."""
+    answer = call("GET", f"/admin/v2/namespaces/{namespace}/deduplication")
+    policy = answer.text.strip() if answer.is_success else ""
+    if policy in ("true", "false"):
+        return policy == "true"
+    answer = call("GET", "/admin/v2/brokers/configuration/runtime")
+    return answer.is_success and str(answer.json().get("brokerDeduplicationEnabled")).lower() == "true"
 
 
 def _is_on(call: Callable[..., Answer], path: str) -> bool:
@@ -116,7 +126,7 @@ def _is_effective(call: Callable[..., Answer], path: str) -> bool:
 
 
 def _is_enabled(statistics: Mapping[str, Any]) -> bool:
-    return statistics.get("deduplicationStatus") == "Enabled"
+    return statistics.get("deduplicationStatus") in ("Enabled", "Recovering")  # while its state is being loaded
 
 
 def memory_guard(

@@ -109,6 +109,7 @@ def _runtime_configuration(call: Call) -> Response:
         | {
             "acknowledgmentAtBatchIndexLevelEnabled": dynamic.as_text(config.acknowledge_inside_batches),
             "activeConsumerFailoverDelayTimeMillis": str(round(config.failover_delay_s * 1000)),
+            "brokerDeduplicationEnabled": dynamic.as_text(config.deduplication),
             "clusterName": call.namespaces.cluster_name,
             "functionsWorkerEnabled": dynamic.as_text(call.is_worker_enabled),
             "keepAliveIntervalSeconds": str(round(config.keep_alive_s)),
