@@ -12,7 +12,10 @@ from .promises import broken_promise
 from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
 
 _log = logging.getLogger(__name__)
-_SECRET = re.compile(r"^(tokenSecretKey|basicAuthConf|properties)$|(Password|AuthenticationParameters|Params)$")
+_SECRET = re.compile(
+    r"^(basicAuthConf|properties)$|AuthenticationParameters$|Params$|password|secret|credential|private_?key",
+    re.IGNORECASE,
+)
 """Names of keys whose values are not shown in errors and logs."""
 
 

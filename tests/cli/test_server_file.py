@@ -118,10 +118,18 @@ def test_key_without_an_effect_is_logged_unless_it_has_a_default_value(
         return
     assert not any(read_server_file(str(path), TABLES[file], file).values())
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    is_secret = name.endswith(("Password", "AuthenticationParameters", "Params"))
+    is_secret = re.search("(AuthenticationParameters|Params)$|(?i:password|secret|credential|private_?key)", name)
     reason = reason_of(name, file)
     assert reason is not None
     assert line == f"--config {path}: {name}{'' if is_secret else '=987654321'} has no effect: {reason}"
+
+
+def test_value_of_a_map_that_may_hold_secrets_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "worker.yml"
+    path.write_text("secretsProviderConfiguratorConfig: {token: hunter2, path: {deeper: hunter2}}\n")
+    read_server_file(str(path), TABLES["worker"], "worker")
+    assert "secretsProviderConfiguratorConfig" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 @pytest.mark.parametrize(
