@@ -1,19 +1,29 @@
 """The logs of a storage by name: loaded logs are objects, unloaded ones only their catalogue lines.
 
 Design: a directory may hold far more logs than are in use. An unloaded log is only its line in the catalogue, which
-takes a tenth of the memory; it becomes an object again on the next access. Holding on to the object of an unloaded log
-is safe: there is never a second object of one name while the first one lives, and a change to it loads it again.
+takes a tenth of the memory; it becomes an object again on the next access. For a while the object of an unloaded log is
+kept: until then there is no second object of that name, and a change to the first one loads it again. `free` ends that;
+it also breaks the reference cycles of the log, so that its memory is free without a garbage collection, which would
+stop the broker for as long as it takes to scan all other logs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     from .catalogue import CatalogueLines
     from .topic_log import TopicLog
+
+
+class Unloaded:
+    """One unloading of a log, for `Logs.free`."""
+
+    __slots__ = ("log",)
+
+    def __init__(self, log: TopicLog) -> None:
+        self.log = log
 
 
 class Logs:
@@ -32,7 +42,7 @@ class Logs:
         self._lines = lines
         self._wake = wake
         self._at_rest: dict[str, bytes] = {}
-        self._alive: WeakValueDictionary[str, TopicLog] = WeakValueDictionary()  # of unloaded logs in use
+        self._kept: dict[str, Unloaded] = {}  # unloaded logs that may still be in use
 
     def __len__(self) -> int:
         return len(self.used) + len(self._at_rest)
@@ -58,9 +68,8 @@ class Logs:
         log = self.used.get(name)
         if log is not None or name not in self._at_rest:
             return log
-        log = self._alive.get(name)
-        if log is None:
-            log = self._wake(self._at_rest[name])
+        kept = self._kept.get(name)
+        log = self._wake(self._at_rest[name]) if kept is None else kept.log
         self._use(log)
         return log
 
@@ -79,19 +88,28 @@ class Logs:
         """Add an unloaded log that has not been used yet."""
         self._at_rest[name] = line
 
-    def lay_to_rest(self, log: TopicLog, line: bytes) -> None:
-        """Unload a log, keeping only its line."""
+    def unload(self, log: TopicLog, line: bytes) -> Unloaded:
+        """Unload a log, keeping only its line and, until `free`, the object."""
         del self.used[log.name]
         self._lines.forget(log)
         self._at_rest[log.name] = line
-        self._alive[log.name] = log
+        kept = self._kept[log.name] = Unloaded(log)
+        return kept
+
+    def free(self, unloaded: Unloaded) -> None:
+        """Free an unloaded log, unless it was loaded again since."""
+        log = unloaded.log
+        if self._kept.get(log.name) is unloaded:
+            del self._kept[log.name]
+            log.free()
 
     def changed(self, log: TopicLog) -> None:
         """Note that a log changed, which loads it again."""
-        if self._alive.get(log.name) is log:
+        kept = self._kept.get(log.name)
+        if kept is not None and kept.log is log:
             self._use(log)
 
     def _use(self, log: TopicLog) -> None:
         self.used[log.name] = log
         self._lines.restore(log, self._at_rest.pop(log.name))
-        self._alive.pop(log.name, None)
+        self._kept.pop(log.name, None)

@@ -28,6 +28,7 @@ from .disk.failures import disk_action
 from .disk.lanes import Lanes, Task, ThreadLanes
 from .journal.format import encode_change
 from .journal.journal import Journal
+from .logs import Unloaded
 from .ports import Done
 from .recovery.recovery import recover
 from .topic_log import TopicLog
@@ -203,21 +204,24 @@ class Storage:
         return VolatileLog(self._core, 0, name)
 
     def used_names(self) -> list[str]:
-        """Return the names of the loaded logs, for `lay_to_rest`."""
+        """Return the names of the loaded logs, for `unload`."""
         return list(self._core.logs.used)
 
-    def lay_to_rest(self, names: Iterable[str]) -> int:
-        """Unload logs, keeping only their catalogue lines until the next access; returns how many were unloaded.
+    def unload(self, names: Iterable[str]) -> list[Unloaded]:
+        """Unload logs, keeping only their catalogue lines until the next access; returns the unloaded logs for `free`.
 
-        Logs with changes that are not on disk yet, or with a compacted view, stay loaded. Unloading a log in use is
-        safe: its next access only takes longer.
+        Logs with changes that are not on disk yet, or with a compacted view, stay loaded. Objects of unloaded logs may
+        be used until `free`: a change to one loads it again.
         """
         core = self._core
         logs = [log for name in names if (log := core.logs.used.get(name)) is not None and log.is_quiet]
         core.memory.release([ledger for log in logs for ledger in log.ledgers_by_id.values()])
-        for log in logs:
-            core.logs.lay_to_rest(log, log.snapshot().encode())
-        return len(logs)
+        return [core.logs.unload(log, log.snapshot().encode()) for log in logs]
+
+    def free(self, unloaded: Iterable[Unloaded]) -> None:
+        """Free the memory of unloaded logs, except those loaded again since; others that hold them cannot use them."""
+        for one in unloaded:
+            self._core.logs.free(one)
 
     async def delete_log(self, name: str) -> None:
         """Delete a log with its cursors, if it exists; returns when that is durable.

@@ -120,6 +120,14 @@ class TopicLog(LedgerList):
                     None, encode_change({"do": "expect_delayed", "log": self.id, "ledger": ledger.id})
                 )
 
+    def free(self) -> None:
+        """Break the reference cycles of an unloaded log that has no users left, which frees its memory."""
+        self.is_deleted = True  # any user left must reopen it, as there may be a second object now
+        for cursor in self.cursors.values():
+            del cursor.log
+        for ledger in self.ledgers_by_id.values():
+            del ledger.log
+
     def create(self, done: Done) -> None:
         """Make the log itself durable, even while empty."""
         if not self._refuses(done):

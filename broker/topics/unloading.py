@@ -8,15 +8,17 @@ topic again.
 No topic is loaded at startup. So that policies apply to unused topics too, topics with a time-based policy are loaded
 once after startup, and again after such a policy changes; if it has nothing to do there, they are unloaded at once.
 
-An unloaded topic is a cycle of objects that only the garbage collector frees; it is run when there are many.
+An unloaded topic is a cycle of objects, which only a garbage collection would free, and that stops the broker for
+seconds if it has many topics. So the cycle is broken instead, once no request can be using the topic any longer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import MagnetarError
@@ -37,9 +39,8 @@ log = logging.getLogger(__name__)
 
 LOOKS = 4
 """Checks before a topic counts as idle: it is unloaded late by up to a quarter of the idle time."""
-FEWEST_COLLECTED = 1000
-COLLECTED_SHARE = 0.25
-"""Unloaded topics, relative to the topics in use, at which a garbage collection is run."""
+KEPT_MS = 60_000
+"""Time for which the objects of unloaded topics and logs are kept, as a request may still be using them."""
 
 
 def works_by_time(policies: EffectivePolicies) -> bool:
@@ -69,7 +70,7 @@ class Unloading:
         self._incarnations = incarnations
         self._retention_ms = retention_ms
         self._idle = Idleness()
-        self._garbage = 0
+        self._unloaded: deque[tuple[int, Callable[[], None]]] = deque()  # time of unloading, what frees
         self._seen: dict[str, EffectivePolicies] = {}  # by namespace: the policies of the last load of its topics
         self._changed: dict[tuple[str, str], None] = {("", ""): None}  # all topics, after startup
         self._has_changed = asyncio.Event()
@@ -100,12 +101,17 @@ class Unloading:
         for first in range(0, len(unused), TOPICS_PER_TURN):
             # Checked again: a client may have loaded the topic during the wait.
             names = [name for name in unused[first : first + TOPICS_PER_TURN] if name not in topics]
-            self._garbage += storage.lay_to_rest(names)
+            if logs := storage.unload(names):
+                self._unloaded.append((self._broker.now_ms(), partial(storage.free, logs)))
             await asyncio.sleep(0)
-        if self._garbage >= max(FEWEST_COLLECTED, COLLECTED_SHARE * len(topics)):
-            log.debug("looking for the garbage of %d unloaded topics and logs", self._garbage)
-            self._garbage = 0
-            gc.collect()
+        await self._free()
+
+    async def _free(self) -> None:
+        """Free what was unloaded long enough ago."""
+        until_ms = self._broker.now_ms() - KEPT_MS
+        while self._unloaded and self._unloaded[0][0] <= until_ms:
+            self._unloaded.popleft()[1]()
+            await asyncio.sleep(0)
 
     def note_policies(self, namespace: str, topic: str) -> None:
         """Queue the topics affected by changed policies for loading; names as in `Namespaces.on_policies`."""
@@ -171,7 +177,7 @@ class Unloading:
 
     def _unload(self, topic: Topic) -> None:
         self._incarnations.unload(topic.name)
-        self._garbage += 1
+        self._unloaded.append((self._broker.now_ms(), topic.free))
 
     def _is_idle(self, topic: Topic) -> bool:
         """Return whether the topic has no clients and no work in progress."""

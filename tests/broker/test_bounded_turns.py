@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,10 +16,11 @@ from magnetar.broker.policies import rate_limit
 from magnetar.broker.policies.effective import Rate
 from magnetar.broker.policies.rate_limit import SubscribeLimit
 from magnetar.broker.session.turns import SLICE_S
+from magnetar.broker.storage.logs import Unloaded
 from magnetar.broker.topics import compaction_rules
 from magnetar.broker.topics.compaction_rules import Latest
 from magnetar.broker.topics.maintenance import TOPICS_PER_TURN
-from magnetar.broker.topics.unloading import Unloading
+from magnetar.broker.topics.unloading import KEPT_MS, Unloading
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 from magnetar.wire.topic_name import parse_topic_name
@@ -116,11 +119,11 @@ async def test_unused_logs_leave_memory_in_batches(tmp_path: Path, monkeypatch: 
         names = [f"persistent://public/wire/{number}" for number in range(10 * TOPICS_PER_TURN + 1)]
         monkeypatch.setattr(broker.storage, "used_names", lambda: names)
 
-        def unload(batch: list[str]) -> int:
+        def unload(batch: list[str]) -> list[Unloaded]:
             batches.append(len(batch))
-            return 0
+            return []
 
-        monkeypatch.setattr(broker.storage, "lay_to_rest", unload)
+        monkeypatch.setattr(broker.storage, "unload", unload)
         unloading = Unloading(broker, broker._incarnations, lambda _: 0)
         turns: list[int] = []
 
@@ -135,3 +138,44 @@ async def test_unused_logs_leave_memory_in_batches(tmp_path: Path, monkeypatch: 
         assert sum(batches) == len(names)
         assert max(batches) <= TOPICS_PER_TURN
         assert max(later - earlier for earlier, later in pairwise(turns)) == 1
+
+
+async def test_unloaded_topics_are_freed_without_a_garbage_collection(tmp_path: Path) -> None:
+    now_ms = 1_000_000
+    async with running_broker(tmp_path) as broker:
+        broker.now_ms = lambda: now_ms  # type: ignore[method-assign]
+        client = await Raw.connected(broker.port)
+        for number in range(MEMBERS):
+            topic = f"persistent://public/wire/freed-{number}"
+            answer = await client.request(
+                "SUBSCRIBE", topic=topic, subscription="s", subType="Shared", consumer_id=number, request_id=number
+            )
+            assert answer.HasField("success")
+            answer = await client.request("PRODUCER", topic=topic, producer_id=number, request_id=MEMBERS + number)
+            assert answer.HasField("producer_success")
+        await client.close()
+        topics = [weakref.ref(topic) for name, topic in broker.topics.items() if "freed" in name]
+        logs = [weakref.ref(topic().log) for topic in topics]  # type: ignore[union-attr]
+        assert len(topics) == MEMBERS
+        unloading = Unloading(broker, broker._incarnations, lambda _: 0)
+        async with asyncio.timeout(30):
+            while any(topic.producers for topic in broker.topics.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        gc.collect()
+        gc.disable()
+        try:
+            await broker.storage._core.wait(broker.storage._checkpoint.begin)
+            for _ in range(2):
+                broker.storage.take_touched()
+                await unloading.unload_idle()
+                assert any(topic() for topic in topics), "a request may still be using them"
+                now_ms += round(broker.config.unload_idle_after_s * 1000)
+            assert not broker.topics
+            now_ms += KEPT_MS
+            await unloading.unload_idle()
+            assert not any(topic() for topic in topics)
+            now_ms += KEPT_MS
+            await unloading.unload_idle()
+            assert not any(log() for log in logs)
+        finally:
+            gc.enable()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, TopicLog
+from magnetar.broker.storage.logs import Unloaded
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.ack_set import from_wanted, intersect
 
@@ -135,11 +136,12 @@ class Workload:
         self.rng = rng
         self.serial = rng.getrandbits(40)
         self.still_held: list[TopicLog] = []
-        self.laid_to_rest = 0
+        self.unloaded = 0
+        self.to_free: list[Unloaded] = []
         self.acts = [
             (self.append, 30), (self.acknowledge, 14), (self.acknowledge_up_to, 4), (self.acknowledge_partly, 6),
             (self.open_cursor, 5), (self.delete_cursor, 1), (self.reset, 1), (self.trim, 3), (self.create_log, 4),
-            (self.delete_log, 1), (self.checkpoint, 3), (self.run_lanes, 30), (self.lay_to_rest, 10),
+            (self.delete_log, 1), (self.checkpoint, 3), (self.run_lanes, 30), (self.unload, 10),
         ]  # fmt: skip
 
     def act(self) -> None:
@@ -160,7 +162,7 @@ class Workload:
                 return log  # of a log at rest: who still holds it may go on
         return self.storage.open_log(name)
 
-    def lay_to_rest(self) -> None:
+    def unload(self) -> None:
         for name in self.storage.used_names():
             log = self.storage.open_log(name)
             if self.rng.random() < 0.3:
@@ -173,11 +175,14 @@ class Workload:
             self.stepper.run()
         self.storage.take_touched()
         names = self.storage.used_names()
-        self.laid_to_rest += self.storage.lay_to_rest(self.rng.sample(names, self.rng.randint(0, len(names))))
+        unloaded = self.storage.unload(self.rng.sample(names, self.rng.randint(0, len(names))))
+        self.unloaded += len(unloaded)
+        self.to_free += unloaded
+        if self.rng.random() < 0.3:
+            self.storage.free(self.to_free)
+            self.to_free.clear()
         if self.rng.random() < 0.3:
             self.still_held.clear()
-        if self.rng.random() < 0.02:
-            gc.collect()
 
     def cursor(self) -> Any:
         log = self.log()
@@ -240,9 +245,10 @@ class Workload:
         if not (cursor := self.cursor()):
             return
         positions = self.some_positions(cursor)
+        name = cursor.log.name
 
         def apply(state: State) -> None:
-            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            acked, partly, _ = state[name]["cursors"][cursor.name]
             acked.update(positions)
             for position in positions:
                 partly.pop(position, None)
@@ -256,10 +262,11 @@ class Workload:
         if not (cursor := self.cursor()) or not (positions := self.some_positions(cursor)):
             return
         up_to, confirmed = positions[0], cursor.log.last_confirmed
+        name = cursor.log.name
 
         def apply(state: State) -> None:
-            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
-            for position, _ in state[cursor.log.name]["entries"]:
+            acked, partly, _ = state[name]["cursors"][cursor.name]
+            for position, _ in state[name]["entries"]:
                 if position <= min(up_to, confirmed):
                     acked.add(position)
                     partly.pop(position, None)
@@ -273,9 +280,10 @@ class Workload:
         for position in self.some_positions(cursor):
             wanted = tuple(word & self.rng.getrandbits(62) for word in ALL_WANTED)
             acks.append((position, wanted if any(wanted) else ()))
+        name = cursor.log.name
 
         def apply(state: State) -> None:
-            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            acked, partly, _ = state[name]["cursors"][cursor.name]
             for position, words in acks:
                 if position not in acked:
                     left = intersect(partly.get(position, ALL_WANTED), words)
@@ -306,18 +314,20 @@ class Workload:
 
     def delete_cursor(self) -> None:
         if cursor := self.cursor():
-            done = self.model.call(lambda state: state[cursor.log.name]["cursors"].pop(cursor.name))
+            name = cursor.log.name
+            done = self.model.call(lambda state: state[name]["cursors"].pop(cursor.name))
             cursor.log.delete_cursor_with(cursor.name, done)
 
     def reset(self) -> None:
         if not (cursor := self.cursor()) or not (positions := self.some_positions(cursor)):
             return
+        name = cursor.log.name
 
         def apply(state: State) -> None:
-            acked, partly, _ = state[cursor.log.name]["cursors"][cursor.name]
+            acked, partly, _ = state[name]["cursors"][cursor.name]
             acked.clear()
             partly.clear()
-            acked.update(p for p, _ in state[cursor.log.name]["entries"] if p < positions[0])
+            acked.update(p for p, _ in state[name]["entries"] if p < positions[0])
 
         cursor.reset_with(positions[0], self.model.call(apply))
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+from magnetar.broker.topics.unloading import KEPT_MS
 
 from tests.broker.raw import Raw
 from tests.support.servers import ROOT, Server, running
@@ -26,6 +29,8 @@ TOPICS, LISTINGS = 3000, 800
 PRODUCERS = 18_000
 SUBSCRIPTIONS = 20_000
 INPUTS = 6000
+IDLE_TOPICS = 100_000
+IDLE_S = 20
 IN_FLIGHT = 500
 DOUBLING = "def f(x): pass\n" + "def g():\n" + "".join(
     " " * n + "try: pass\n" + " " * n + "finally:\n" for n in range(1, 20)
@@ -200,3 +205,35 @@ async def test_no_input_makes_others_wait(
     row = f"{load.__name__:20}" + "".join(f"  {name} {took_ms:7.0f} ms" for name, took_ms in found.items())
     print(f"\n{row}")
     assert max(found.values()) <= LIMIT_MS, row
+
+
+async def test_unloading_many_idle_topics_makes_nobody_wait(tmp_path: Path) -> None:
+    """Counted: the topics are unloaded, their logs too, and the memory of both is freed."""
+
+    def send(raw: Raw, number: int) -> None:
+        topic = f"persistent://{NAMESPACE}/idle-{number}"
+        raw.send("SUBSCRIBE", topic=topic, subscription="s", subType="Shared", consumer_id=number, request_id=number)
+
+    async def loaded(http: httpx.AsyncClient) -> int:
+        found = re.search(r"^pulsar_broker_topics_count.* (\d+)", (await http.get("/metrics")).text, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    (tmp_path / "broker.conf").write_text(f"brokerUnloadIdleTopicsAfterSeconds={IDLE_S}\n")
+    with running("broker", tmp_path, "--config", str(tmp_path / "broker.conf")) as server:
+        async with httpx.AsyncClient(base_url=server.web_url, timeout=300) as http:
+            raw = await pipelined(server, IDLE_TOPICS, send)
+            assert await loaded(http) >= IDLE_TOPICS
+            await raw.close()
+            probe = Probe("broker", f"{server.web_url}/admin/v2/clusters")
+            try:
+                probe.longest_ms()
+                async with asyncio.timeout(300):
+                    while await loaded(http):  # noqa: ASYNC110
+                        await asyncio.sleep(IDLE_S / 4)
+                await asyncio.sleep(KEPT_MS / 1000 + 2 * IDLE_S)  # what is measured happens in this time
+                took_ms = probe.longest_ms()
+            finally:
+                probe.close()
+    row = f"{IDLE_TOPICS} topics unloaded: broker {took_ms:.0f} ms"
+    print(f"\n{row}")
+    assert took_ms <= LIMIT_MS, row

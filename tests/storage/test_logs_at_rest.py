@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from magnetar.broker.storage import EARLIEST, Position, Storage, StorageConfig, TopicLog
 from magnetar.testing.simulated_disk import SimulatedDisk
@@ -37,6 +39,16 @@ def fill(storage: Storage, stepper: Stepper) -> None:
         storage.open_log(f"t{number}").close_ledger()
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Memory is freed by reference counts alone."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def payloads(log: TopicLog) -> list[bytes]:
     found: list[bytes] = []
     position = Position(-1, -1)
@@ -51,10 +63,13 @@ def test_a_log_at_rest_is_no_object_and_whole_when_it_is_opened() -> None:
     fill(storage, stepper)
     checkpoint(storage, stepper)
     alive = weakref.ref(storage.open_log("t7"))
-    assert storage.lay_to_rest(storage.used_names()) == LOGS
+    unloaded = storage.unload(storage.used_names())
+    assert len(unloaded) == LOGS
     assert storage.used_names() == []
-    gc.collect()
-    assert alive() is None
+    with no_collection():
+        storage.free(unloaded)
+        unloaded.clear()
+        assert alive() is None
     assert sorted(storage.log_names()) == sorted(f"t{number}" for number in range(LOGS))
     log = storage.open_log("t7")
     assert payloads(log) == [b"7"]
@@ -68,7 +83,7 @@ def test_a_start_makes_objects_of_those_only_that_the_journal_tells_of() -> None
     storage, stepper = opened(disk)
     fill(storage, stepper)
     checkpoint(storage, stepper)
-    storage.lay_to_rest(["t1", "t2"])
+    storage.unload(["t1", "t2"])
     cursor = storage.open_log("t3").cursors["sub"]
     cursor.acknowledge([(storage.open_log("t3").last_confirmed, None)])
     storage.open_log("t2").append(b"more", 1, 1, lambda *_: None)
@@ -88,13 +103,13 @@ def test_what_is_not_on_the_disk_yet_stays_in_memory() -> None:
     storage, stepper = opened(SimulatedDisk())
     log = storage.open_log("t")
     log.append(b"x", 1, 1, lambda *_: None)
-    assert storage.lay_to_rest(["t"]) == 0
+    assert storage.unload(["t"]) == []
     stepper.run()
     log.close_ledger()
     storage.take_touched()
-    assert storage.lay_to_rest(["t"]) == 0, "in the journal only"
+    assert storage.unload(["t"]) == [], "in the journal only"
     checkpoint(storage, stepper)
-    assert storage.lay_to_rest(["t", "unknown"]) == 1
+    assert len(storage.unload(["t", "unknown"])) == 1
     storage.abandon()
 
 
@@ -104,18 +119,52 @@ def test_who_still_has_the_object_of_a_log_at_rest_changes_that_log() -> None:
     fill(storage, stepper)
     checkpoint(storage, stepper)
     held = storage.open_log("t5")
-    storage.lay_to_rest(storage.used_names())
+    storage.unload(storage.used_names())
     held.append(b"more", 1, 1, lambda *_: None)
     assert storage.used_names() == ["t5"]
     assert storage.open_log("t5") is held
     checkpoint(storage, stepper)
     held.close_ledger()
     checkpoint(storage, stepper)
-    storage.lay_to_rest(["t5"])
+    storage.unload(["t5"])
     assert storage.open_log("t5") is held, "never two objects of one log"
     checkpoint(storage, stepper)
     storage.abandon()
     storage, stepper = opened(disk)
     assert payloads(storage.open_log("t5")) == [b"5", b"more"]
     assert len(storage.log_names()) == LOGS
+    storage.abandon()
+
+
+def test_a_log_that_was_loaded_again_is_not_freed() -> None:
+    storage, stepper = opened(SimulatedDisk())
+    fill(storage, stepper)
+    checkpoint(storage, stepper)
+    first = storage.unload(["t1", "t2"])
+    log = storage.open_log("t1")
+    storage.free(first[:1])
+    assert payloads(log) == [b"1"]
+    second = storage.unload(["t1"])
+    storage.free(first[:1])  # an older unloading of the same object
+    assert storage.open_log("t1") is log
+    storage.unload(["t1"])
+    storage.free(second)
+    assert payloads(log) == [b"1"]
+    storage.abandon()
+
+
+def test_a_freed_log_accepts_nothing_and_its_successor_does() -> None:
+    storage, stepper = opened(SimulatedDisk())
+    fill(storage, stepper)
+    checkpoint(storage, stepper)
+    held = storage.open_log("t1")
+    storage.free(storage.unload(["t1"]))
+    errors: list[Exception | None] = []
+    held.append(b"lost", 1, 1, lambda _, error: errors.append(error))
+    assert "reopen it" in str(errors[0])
+    log = storage.open_log("t1")
+    assert log is not held
+    log.append(b"more", 1, 1, lambda *_: None)
+    stepper.run()
+    assert payloads(log) == [b"1", b"more"]
     storage.abandon()
