@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..security.server_tls import TlsServerContext
     from ..security.tls_listener import TlsListener
     from .policies.namespaces import Namespaces
-    from .storage.store import Storage
+    from .storage.port import LogStore
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class BrokerService:
     def __init__(
         self,
         config: BrokerConfig,
-        storage: Storage,
+        storage: LogStore,
         namespaces: Namespaces,
         clock: Callable[[], float] = time.time,
     ):

@@ -6,7 +6,7 @@ from .retry import Backoff, Retry
 from .shares import Room, Shares
 from .slices import Slices
 from .supervised import TaskSet, awaited_elsewhere, log_failure, race
-from .waiting import call_in, settle, within
+from .waiting import call_in, called_back, settle, within
 
 __all__ = [
     "Backoff",
@@ -20,6 +20,7 @@ __all__ = [
     "TaskSet",
     "awaited_elsewhere",
     "call_in",
+    "called_back",
     "log_failure",
     "race",
     "settle",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,6 +28,16 @@ def settle(future: asyncio.Future[T], result: T | BaseException) -> None:
         future.set_exception(result)
     else:
         future.set_result(result)
+
+
+async def called_back(start: Callable[[Callable[[Exception | None], None]], object]) -> None:
+    """Call ``start`` with a callback, wait until that is called with None or an error, and raise the error.
+
+    Cancellation: what was started continues.
+    """
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    start(partial(settle, future))
+    await future
 
 
 def call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:

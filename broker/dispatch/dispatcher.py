@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..storage.compacted_view import CompactedReading
     from ..storage.entry import StoredEntry
-    from ..storage.topic_log import TopicLog
+    from ..storage.port import Log
 
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class EntryReader:
 
     def __init__(
         self,
-        source: TopicLog | CompactedReading,
+        source: Log | CompactedReading,
         tasks: TaskSet,
         on_loaded: Callable[[], None],
     ):
@@ -52,7 +52,7 @@ class EntryReader:
         self._loaded_from: Position | None = None
         self._backoff: Backoff | None = None  # while loads fail
 
-    def use(self, source: TopicLog | CompactedReading) -> None:
+    def use(self, source: Log | CompactedReading) -> None:
         """Switch to another source."""
         self.forget()
         self._source = source
@@ -117,7 +117,7 @@ class Dispatcher(ABC, Generic[C]):
         active: the consumer that gets all entries, under types that have one.
     """
 
-    def __init__(self, subscription: SubscriptionPort, kind: int, log: TopicLog, config: BrokerConfig, tasks: TaskSet):
+    def __init__(self, subscription: SubscriptionPort, kind: int, log: Log, config: BrokerConfig, tasks: TaskSet):
         self.kind = kind
         self.active: C | None = None
         self._subscription = subscription

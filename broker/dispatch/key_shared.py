@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...tasks import TaskSet
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
-    from ..storage.topic_log import TopicLog
+    from ..storage.port import Log
     from .ports import Delivery, SubscriptionPort
 
 
@@ -76,7 +76,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
     def __init__(
         self,
         subscription: SubscriptionPort,
-        log: TopicLog,
+        log: Log,
         config: BrokerConfig,
         tasks: TaskSet,
         policy: KeySharedPolicy,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...tasks import TaskSet
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
-    from ..storage.topic_log import TopicLog
+    from ..storage.port import Log
     from .ports import SubscriptionPort
 
 
@@ -35,7 +35,7 @@ class DirectSingleActive(SingleActiveDispatcher[C]):
         subscription: SubscriptionPort,
         kind: int,
         topic: TopicName,
-        log: TopicLog,
+        log: Log,
         config: BrokerConfig,
         tasks: TaskSet,
     ) -> None:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ...wire.position import Position
     from ..policies.effective import EffectivePolicies
     from ..policies.rate_limit import RateLimit
-    from ..storage.cursors.cursor import Cursor, MemoryCursor
     from ..storage.entry import StoredEntry
+    from ..storage.port import Cursor
     from .delays import Delays
     from .delivery_memory import DeliveryMemory
     from .key_slots import Range
@@ -23,7 +23,7 @@ Delivery = tuple["StoredEntry", int, "AckSet | None"]
 class SubscriptionPort(Protocol):
     """A subscription as seen by its dispatcher."""
 
-    cursor: Cursor | MemoryCursor
+    cursor: Cursor
     """Its acknowledgements."""
 
     is_durable: bool

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...tasks import TaskSet
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
-    from ..storage.topic_log import TopicLog
+    from ..storage.port import Log
     from .delays import Delays
     from .ports import Delivery, SubscriptionPort
 
@@ -107,7 +107,7 @@ class SharedDispatcher(Dispatcher[C]):
 
     KIND = CommandSubscribe.Shared
 
-    def __init__(self, subscription: SubscriptionPort, log: TopicLog, config: BrokerConfig, tasks: TaskSet):
+    def __init__(self, subscription: SubscriptionPort, log: Log, config: BrokerConfig, tasks: TaskSet):
         super().__init__(subscription, self.KIND, log, config, tasks)
         self.replay = Replay()
         self.unacked_messages = 0

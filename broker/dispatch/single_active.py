@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
-    from ..storage.topic_log import TopicLog
+    from ..storage.port import Log
     from .ports import Delivery, SubscriptionPort
 
 
@@ -95,7 +95,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         subscription: SubscriptionPort,
         kind: int,
         topic: TopicName,
-        log: TopicLog,
+        log: Log,
         config: BrokerConfig,
         tasks: TaskSet,
     ):

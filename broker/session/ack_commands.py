@@ -24,8 +24,7 @@ from ...wire.pulsar_api_pb2 import (
 )
 from ..dispatch.shared import SharedDispatcher
 from ..errors import error_code
-from ..storage.cursors.cursor import Ack
-from ..storage.ports import Done
+from ..storage.port import Ack, Done
 
 if TYPE_CHECKING:
     from ..topics.subscription import Subscription

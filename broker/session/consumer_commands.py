@@ -26,7 +26,6 @@ from ...wire.payload import open_payload
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
 from ..schemas.model import from_wire
-from ..storage.cursors.cursor import MemoryCursor
 from ..storage.cursors.names import check_name, check_properties, check_size, check_text, is_internal
 from ..topics.compaction_rules import last_batch_index
 from ..topics.consumer import Consumer
@@ -161,7 +160,7 @@ def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
         start = topic.start_of("earliest", compacted=command.read_compacted)
     properties = {pair.key: pair.value for pair in command.subscription_properties}
     check_size("subscription properties", properties.items())
-    cursor = MemoryCursor(topic.log, command.subscription, start, properties)
+    cursor = topic.log.memory_cursor(command.subscription, start, properties)
     subscription = topic.subscriptions[command.subscription] = Subscription(topic, cursor, is_durable=False)
     return subscription
 

@@ -5,8 +5,7 @@ from .config import StorageConfig
 from .cursors.cursor import Cursor, MemoryCursor
 from .disk.disk import Disk, LocalDisk
 from .disk.failures import Congested, DamagedFile, DiskFailure
-from .entry import StoredEntry
-from .ledgers.ledger import LedgerInfo
+from .entry import LedgerInfo, StoredEntry
 from .store import Storage
 from .topic_log import TopicLog
 

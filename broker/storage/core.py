@@ -15,7 +15,6 @@ from functools import partial
 from typing import TypeVar
 
 from ...errors import StorageError
-from ...tasks import settle
 from .catalogue import CatalogueLines, Head, Ids, JournalKey
 from .config import StorageConfig
 from .cursors.partial_acks import PartialAcks
@@ -315,12 +314,6 @@ class StorageCore:
             return file.first_within(room, moved) if moved else 0
 
         return find
-
-    async def wait(self, start: Callable[[Done], None]) -> None:
-        """Call ``start`` with a callback, wait until it is called, and raise the error passed to it."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        start(partial(settle, future))
-        await future
 
     async def run_reading(self, job: Callable[[], T]) -> T:
         """Run ``job`` on a reading lane and return its result."""

@@ -1,7 +1,8 @@
-"""A stored entry: its position and the payload as received from the producer."""
+"""A stored entry, with its position and the payload as received from the producer; and what is shown of a ledger."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...wire.position import Position
@@ -18,3 +19,14 @@ class StoredEntry(NamedTuple):
     position: Position
     payload: bytes
     messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInfo:
+    """Public state of a ledger."""
+
+    id: int
+    entries: int
+    bytes: int
+    is_open: bool
+    created_ms: int

@@ -9,7 +9,7 @@ stop the broker for as long as it takes to scan all other logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ class Logs:
         kept = self._kept[log.name] = Unloaded(log)
         return kept
 
-    def free(self, unloaded: Unloaded) -> None:
-        """Free an unloaded log, unless it was loaded again since."""
-        log = unloaded.log
-        if self._kept.get(log.name) is unloaded:
-            del self._kept[log.name]
-            log.free()
+    def free(self, unloaded: Sequence[Unloaded]) -> None:
+        """Free unloaded logs, except those loaded again since; others that hold them cannot use them any more."""
+        for one in unloaded:
+            if self._kept.get(one.log.name) is one:
+                del self._kept[one.log.name]
+                one.log.free()
 
     def changed(self, log: TopicLog) -> None:
         """Note that a log changed, which loads it again."""

@@ -54,8 +54,63 @@ class ChangesPort(Protocol):
     def record(self, done: Done | None, *parts: bytes) -> None:
         """Queue records; ``done`` gets the result once all of them are on disk or have failed."""
 
-    async def wait(self, start: Callable[[Done], None]) -> None:
-        """Call ``start`` with a callback and wait until it is called."""
+
+class CountsAcks(Protocol):
+    """Counts the ack sets of cursors."""
+
+    @property
+    def partial_acks(self) -> PartialAcksPort:
+        """Counts the ack sets of all cursors."""
+
+
+class ConfirmedEntries(Protocol):
+    """A ledger as seen by cursors."""
+
+    @property
+    def confirmed(self) -> int:
+        """Number of entries that readers can see."""
+
+
+class AckedLog(Protocol):
+    """A log as seen by a cursor of any engine."""
+
+    name: str
+    """The full topic name."""
+
+    last_confirmed: Position
+    """Position of the newest synced entry."""
+
+    @property
+    def core(self) -> CountsAcks:
+        """Counts the ack sets of its cursors."""
+
+    @property
+    def ledgers_by_id(self) -> Mapping[int, ConfirmedEntries]:
+        """The ledgers that the log holds."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
+
+    def holds(self, position: Position) -> bool:
+        """Return whether the log holds a confirmed entry there."""
+
+    def ever_held(self, position: Position) -> bool:
+        """Return whether the log holds an entry there, or may have held one."""
+
+    def messages_at_most(self, position: Position) -> int:
+        """Return how many messages an entry has, or an upper bound."""
+
+    def next_position(self, position: Position) -> Position:
+        """Return the first position after ``position`` that exists, or may exist next."""
+
+    def before(self, position: Position) -> Position:
+        """Return the mark-delete position of a cursor whose next entry is ``position``."""
+
+    def mark_up_to(self, position: Position) -> Position | None:
+        """Return the mark-delete position with everything up to ``position`` acknowledged; None if never held."""
+
+    def entries_between(self, after: Position, up_to: Position) -> int:
+        """Return the number of confirmed entries after ``after``, up to and including ``up_to``."""
 
 
 class LedgerPort(Protocol):
@@ -72,17 +127,11 @@ class LedgerPort(Protocol):
         """The log of the ledger."""
 
 
-class LogPort(Protocol):
-    """A log."""
+class LogPort(AckedLog, Protocol):
+    """A log in the journal."""
 
     id: int
     """Identifies the log in journal records."""
-
-    name: str
-    """The full topic name."""
-
-    last_confirmed: Position
-    """Position of the newest synced entry."""
 
     is_created: bool
     """Whether its creation record has been queued."""
@@ -116,27 +165,3 @@ class LogPort(Protocol):
 
     def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
         """Close a ledger if it is too old; return whether it is closed."""
-
-    def watch(self, watcher: Watcher) -> None:
-        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
-
-    def holds(self, position: Position) -> bool:
-        """Return whether the log holds a confirmed entry there."""
-
-    def ever_held(self, position: Position) -> bool:
-        """Return whether the log holds an entry there, or may have held one."""
-
-    def messages_at_most(self, position: Position) -> int:
-        """Return how many messages an entry has, or an upper bound."""
-
-    def next_position(self, position: Position) -> Position:
-        """Return the first position after ``position`` that exists, or may exist next."""
-
-    def before(self, position: Position) -> Position:
-        """Return the mark-delete position of a cursor whose next entry is ``position``."""
-
-    def mark_up_to(self, position: Position) -> Position | None:
-        """Return the mark-delete position with everything up to ``position`` acknowledged; None if never held."""
-
-    def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return the number of confirmed entries after ``after``, up to and including ``up_to``."""

@@ -15,24 +15,26 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
+from ...tasks import called_back
 from .checkpoint import Checkpoint
-from .compacted_view import HIDDEN
 from .config import StorageConfig
 from .core import Clock, StorageCore
 from .cursors.names import check_text
 from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
 from .disk.lanes import Lanes, Task, ThreadLanes
+from .hidden_logs import HIDDEN
 from .journal.format import encode_change
 from .journal.journal import Journal
-from .logs import Unloaded
+from .memory.store import MemoryStore
+from .memory.volatile_log import VolatileLog
 from .ports import Done
 from .recovery.recovery import recover
 from .topic_log import TopicLog
-from .volatile_log import VolatileLog
 
 _TICK_S = 1.0
 
@@ -50,6 +52,7 @@ class Storage:
         self._lock = lock
         self._salvaged = salvaged
         self._checkpoint = Checkpoint(core)
+        self._memory = MemoryStore(core.clock)  # for logs that store nothing
         self._is_closed = False
         self._retry_at_s = 0.0
         self._tick: asyncio.TimerHandle | None = None
@@ -150,7 +153,7 @@ class Storage:
         self._is_closed = True
         self._core.close()
         try:
-            await self._core.wait(self._checkpoint.begin)
+            await called_back(self._checkpoint.begin)
         finally:
             if self._tick is not None:
                 self._tick.cancel()
@@ -200,28 +203,26 @@ class Storage:
         Raises:
             NotAllowed: the name is not UTF-8.
         """
-        check_text("a topic's name", name)
-        return VolatileLog(self._core, 0, name)
+        return self._memory.volatile_log(name)
 
     def used_names(self) -> list[str]:
         """Return the names of the loaded logs, for `unload`."""
         return list(self._core.logs.used)
 
-    def unload(self, names: Iterable[str]) -> list[Unloaded]:
-        """Unload logs, keeping only their catalogue lines until the next access; returns the unloaded logs for `free`.
+    def unload(self, names: Iterable[str]) -> Callable[[], None] | None:
+        """Unload logs, keeping only their catalogue lines until the next access.
 
         Logs with changes that are not on disk yet, or with a compacted view, stay loaded. Objects of unloaded logs may
-        be used until `free`: a change to one loads it again.
+        still be used, and a change to one loads it again, until the returned function is called.
+
+        Returns:
+            what frees the memory of the unloaded logs, except those loaded again since; None if none was unloaded.
         """
         core = self._core
         logs = [log for name in names if (log := core.logs.used.get(name)) is not None and log.is_quiet]
         core.memory.release([ledger for log in logs for ledger in log.ledgers_by_id.values()])
-        return [core.logs.unload(log, log.snapshot().encode()) for log in logs]
-
-    def free(self, unloaded: Iterable[Unloaded]) -> None:
-        """Free the memory of unloaded logs, except those loaded again since; others that hold them cannot use them."""
-        for one in unloaded:
-            self._core.logs.free(one)
+        unloaded = [core.logs.unload(log, log.snapshot().encode()) for log in logs]
+        return partial(core.logs.free, unloaded) if unloaded else None
 
     async def delete_log(self, name: str) -> None:
         """Delete a log with its cursors, if it exists; returns when that is durable.
@@ -232,7 +233,7 @@ class Storage:
             StorageError: the disk failed. If changes were refused already, nothing changed; otherwise the log is gone
                 from memory and may be back after a restart.
         """
-        await self._core.wait(lambda done: self.delete_log_with(name, done))
+        await called_back(lambda done: self.delete_log_with(name, done))
 
     def delete_log_with(self, name: str, done: Done) -> None:
         """Delete a log, and call ``done`` when that is durable."""

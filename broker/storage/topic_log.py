@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
+from ...tasks import called_back
 from ...wire.position import EARLIEST, Position
 from .catalogue import encode_log
-from .compacted_view import HIDDEN, CompactedView
-from .cursors.cursor import Cursor
+from .cursors.cursor import Cursor, MemoryCursor
 from .cursors.image import Image
 from .cursors.names import check_name, check_properties, check_size, refuse_internal
-from .entry import StoredEntry
+from .entry import LedgerInfo, StoredEntry
+from .hidden_logs import HIDDEN, HiddenView, begin_view, drop_hidden, stale_views, switch_view
 from .journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
-from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
+from .ledgers.ledger import Ledger, LedgerTotals
 from .ledgers.ledger_list import ClosedLedger, LedgerList, ledgers_to_drop
 from .ledgers.read_cache import within
 from .ports import Done, EntryDone, LedgerPort, Watcher
@@ -36,7 +37,7 @@ _READ_AHEAD_BYTES = 1024 * 1024
 _NOBODY: WeakSet[Watcher] = WeakSet()  # never changed: saves thousands of logs a set each
 
 
-class TopicLog(LedgerList):
+class TopicLog(LedgerList[Ledger]):
     """The entries of one topic, in order, and the cursors over them.
 
     Attributes:
@@ -58,7 +59,7 @@ class TopicLog(LedgerList):
         self.is_terminated = False
         self.is_created = False  # its creation record has been queued
         self.is_deleted = False
-        self.view: CompactedView | None = None
+        self.view: HiddenView | None = None
         self.is_compacting = False
         self.delayed_ledgers: set[int] = set()
         self._open: Ledger | None = None
@@ -130,13 +131,13 @@ class TopicLog(LedgerList):
 
     def create(self, done: Done) -> None:
         """Make the log itself durable, even while empty."""
-        if not self._refuses(done):
+        if not self.refuses(done):
             self._create()
             self.core.record(done)
 
     def terminate_with(self, done: Done) -> None:
         """Accept no more entries; existing ones are kept."""
-        if self._refuses(done):
+        if self.refuses(done):
             return
         self._create()
         self.is_terminated = True
@@ -149,8 +150,13 @@ class TopicLog(LedgerList):
 
         Cancellation: the log is terminated all the same.
         """
-        await self.core.wait(self.terminate_with)
+        await called_back(self.terminate_with)
         return self.last_confirmed
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why changes are refused at the moment, or None."""
+        return self.core.failure
 
     def _refusal(self) -> Exception | None:
         if self.is_deleted:
@@ -159,7 +165,11 @@ class TopicLog(LedgerList):
             return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
         return None
 
-    def _refuses(self, done: Done) -> bool:
+    def barrier(self, done: Done) -> None:
+        """Call ``done`` once all changes so far are durable, or with the error if they failed."""
+        self.core.record(done)
+
+    def refuses(self, done: Done) -> bool:
         """Return whether changes are refused now, after reporting that to ``done``: call it before changing memory."""
         if self.is_deleted:
             done(self._refusal())
@@ -429,7 +439,7 @@ class TopicLog(LedgerList):
             initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
             cursor = Cursor(self, self.core.ids.new_object(), name, initial)
             cursor.properties = dict(properties or {})
-            if self._refuses(done or _raise):
+            if self.refuses(done or _raise):
                 return cursor
             change = {
                 "do": "open_cursor", "log": self.id, "cursor": cursor.id, "name": name, "mark": list(initial),
@@ -465,7 +475,7 @@ class TopicLog(LedgerList):
         """
         if not is_internal:
             refuse_internal(name)
-        await self.core.wait(lambda done: self.delete_cursor_with(name, done))
+        await called_back(lambda done: self.delete_cursor_with(name, done))
 
     def delete_cursor_with(self, name: str, done: Done) -> None:
         """Delete a cursor, and call ``done`` when that is durable."""
@@ -482,6 +492,16 @@ class TopicLog(LedgerList):
         """Remove a cursor from the log and return it."""
         self.has_changed()
         return self.cursors.pop(name, None)
+
+    def memory_cursor(self, name: str, initial: Position, properties: Mapping[str, str] | None = None) -> MemoryCursor:
+        """Return a new cursor that ends with the process and retains no entries.
+
+        Args:
+            name: the subscription's name.
+            initial: its mark-delete position.
+            properties: of the subscription.
+        """
+        return MemoryCursor(self, name, initial, properties)
 
     # Retention.
 
@@ -500,7 +520,7 @@ class TopicLog(LedgerList):
         Cancellation: the ledgers are deleted all the same.
         """
         drop: list[int] = []
-        await self.core.wait(lambda done: drop.extend(self.trim_with(retention_ms, retention_bytes, done)))
+        await called_back(lambda done: drop.extend(self.trim_with(retention_ms, retention_bytes, done)))
         return drop
 
     def trim_with(self, retention_ms: int, retention_bytes: int, done: Done) -> list[int]:
@@ -568,6 +588,31 @@ class TopicLog(LedgerList):
         self.core.lines.changed.add(self)
         self.core.touched.discard(self)
         return ledgers
+
+    # Compacted views; see `hidden_logs`.
+
+    def begin_view(self) -> TopicLog:
+        """Return a new hidden log for a view of this log; it stays unreferenced until `switch_view`."""
+        return begin_view(self)
+
+    def switch_view(self, hidden: TopicLog, first: Position | None, horizon: Position, done: Done) -> None:
+        """Make a fully synced hidden log the view of this log, and move its compaction cursor to the horizon.
+
+        Args:
+            hidden: from `begin_view`.
+            first: position in the topic of its first entry; None if it is empty.
+            horizon: last position of the topic that it covers.
+            done: called when that is durable.
+        """
+        switch_view(self, hidden, first, horizon, done)
+
+    def drop_view(self, hidden: TopicLog, done: Done) -> None:
+        """Delete an unreferenced hidden log."""
+        drop_hidden(hidden, done)
+
+    def stale_views(self) -> list[TopicLog]:
+        """Return hidden logs of this log that are not its view, left over from failed or missed drops."""
+        return stale_views(self)
 
     # The catalogue.
 

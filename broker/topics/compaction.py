@@ -17,21 +17,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from ...errors import MagnetarError, NotAllowed, StorageError
-from ...tasks import settle
+from ...tasks import called_back, settle
 from ...wire.position import EARLIEST, Position
-from ..storage.compacted_view import (
-    COMPACTION_CURSOR,
-    CompactedReading,
-    CompactedView,
-    begin_view,
-    drop_hidden,
-    pack,
-    stale_views,
-    switch_view,
-)
+from ..storage.compacted_view import COMPACTION_CURSOR, CompactedReading, pack
 from ..storage.entry import StoredEntry
-from ..storage.ports import Done
-from ..storage.topic_log import TopicLog
+from ..storage.port import Done, Log
 from .compaction_rules import Latest, Survivors, TooManyKeys
 
 log = logging.getLogger(__name__)
@@ -58,7 +48,7 @@ class Compacted(NamedTuple):
     horizon: Position | None = None
 
 
-async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = MAX_KEYS) -> Compacted:
+async def compact(topic_log: Log, max_message_bytes: int, max_keys: int = MAX_KEYS) -> Compacted:
     """Build and install a compacted view of all current entries of a log.
 
     Cancellation: the view is the old one, or the new one.
@@ -75,8 +65,8 @@ async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = M
         end = topic_log.last_confirmed
         if end.entry_id < 0 or (topic_log.view is not None and end <= topic_log.view.horizon):
             return Compacted()
-        for hidden in stale_views(topic_log):
-            drop_hidden(hidden, _dropped)
+        for hidden in topic_log.stale_views():
+            topic_log.drop_view(hidden, _dropped)
         places, messages = await _first_pass(topic_log, end, max_message_bytes, max_keys)
         entries = await _second_pass(topic_log, end, Survivors(places, max_message_bytes))
         return Compacted(max(messages - len(places), 0), entries, end)
@@ -84,7 +74,7 @@ async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = M
         topic_log.is_compacting = False
 
 
-async def _hold_back(topic_log: TopicLog) -> None:
+async def _hold_back(topic_log: Log) -> None:
     """Create the cursor that retains entries until they are compacted."""
     first = topic_log.first_position
     before = Position(first.ledger_id, first.entry_id - 1)
@@ -94,10 +84,10 @@ async def _hold_back(topic_log: TopicLog) -> None:
     def open_cursor(done: Done) -> None:
         topic_log.open_cursor(COMPACTION_CURSOR, before, None, done, is_internal=True)
 
-    await topic_log.core.wait(open_cursor)
+    await called_back(open_cursor)
 
 
-async def _first_pass(topic_log: TopicLog, end: Position, max_bytes: int, max_keys: int) -> tuple[array[int], int]:
+async def _first_pass(topic_log: Log, end: Position, max_bytes: int, max_keys: int) -> tuple[array[int], int]:
     """Return the sorted places of the survivors, and the number of messages."""
     parts = 1
     while True:
@@ -121,9 +111,9 @@ def _sorted(places: array[int]) -> array[int]:
     return array("Q", sorted(places))
 
 
-async def _second_pass(topic_log: TopicLog, end: Position, survivors: Survivors) -> int:
+async def _second_pass(topic_log: Log, end: Position, survivors: Survivors) -> int:
     """Write the new view, switch over to it, and return how many entries it has."""
-    hidden = begin_view(topic_log)
+    hidden = topic_log.begin_view()
     is_ours = True
     try:
         number = 0
@@ -137,24 +127,23 @@ async def _second_pass(topic_log: TopicLog, end: Position, survivors: Survivors)
                 stored.append(_append(hidden, pack(entry.position, payload), entry.messages, publish_time_ms))
             number += len(piece)
             await _all(stored)
-        await topic_log.core.wait(hidden.create)
+        await called_back(hidden.create)
         if topic_log.is_deleted:
             raise StorageError(f"{topic_log.name} was deleted while it was compacted")
         old = topic_log.view
-        view = CompactedView(hidden, first, end)
         hidden.close_ledger()
         is_ours = False
-        await topic_log.core.wait(lambda done: switch_view(topic_log, view, done))
+        await called_back(lambda done: topic_log.switch_view(hidden, first, end, done))
         if old is not None:
-            drop_hidden(old.log, _dropped)
+            topic_log.drop_view(old.log, _dropped)
         return hidden.entry_count
     except BaseException:
         if is_ours:
-            drop_hidden(hidden, _dropped)
+            topic_log.drop_view(hidden, _dropped)
         raise
 
 
-def _append(hidden: TopicLog, payload: bytes, messages: int, publish_time_ms: int) -> asyncio.Future[None]:
+def _append(hidden: Log, payload: bytes, messages: int, publish_time_ms: int) -> asyncio.Future[None]:
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(_: Position, error: Exception | None) -> None:
@@ -171,7 +160,7 @@ async def _all(futures: list[asyncio.Future[None]]) -> None:
             raise result
 
 
-async def _pieces(topic_log: TopicLog, end: Position) -> AsyncIterator[list[StoredEntry]]:
+async def _pieces(topic_log: Log, end: Position) -> AsyncIterator[list[StoredEntry]]:
     """Yield all entries up to ``end``, the compacted view first, pausing between the pieces."""
     loop = asyncio.get_running_loop()
     reading = CompactedReading(topic_log)
@@ -207,7 +196,7 @@ class TopicCompaction:
         duration_ms: how long the last successful one took.
     """
 
-    def __init__(self, topic_log: TopicLog, max_message_bytes: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, topic_log: Log, max_message_bytes: int, now_ms: Callable[[], int]) -> None:
         self._log = topic_log
         self._max_message_bytes = max_message_bytes
         self._now_ms = now_ms

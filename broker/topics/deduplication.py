@@ -19,13 +19,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ...errors import PersistenceError, StorageError
-from ...tasks import settle
+from ...tasks import called_back, settle
 from ...wire.position import Position
 from .sequences import Sequence, Sequences
 
 if TYPE_CHECKING:
-    from ..storage.cursors.cursor import Cursor
-    from ..storage.ports import Done
+    from ..storage.port import Cursor, Done
     from .producer import Producer
     from .topic import Topic
 
@@ -125,7 +124,7 @@ class Deduplication:
 
     def barrier(self, done: Done) -> None:
         """Call ``done`` once everything appended before is stored or has failed."""
-        self._log.core.record(done)
+        self._log.barrier(done)
 
     # Switching
 
@@ -168,10 +167,10 @@ class Deduplication:
         for producer in self._topic.producers.values():
             producer.sequence = self.sequences.connect(producer.name)
         try:
-            await self._log.core.wait(self._open_cursor)
+            await called_back(self._open_cursor)
         except StorageError:
             if known is None:
-                self._log.cursors.pop(DEDUPLICATION_CURSOR, None)
+                self._log.remove_cursor(DEDUPLICATION_CURSOR)
             raise
         self._cursor = self._log.cursors[DEDUPLICATION_CURSOR]
         # An entry in flight when the topic was unloaded may have moved it meanwhile.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ...errors import NotAllowed, StorageError, TopicNotFound
+from ...tasks import called_back
 from ...tasks.supervised import awaited_elsewhere
 from ...wire.topic_name import DOMAINS, TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
@@ -143,11 +144,11 @@ class TopicIncarnations:
             return NonPersistentTopic(self._broker, name, self._storage.volatile_log(str(name)))
         topic_log = self._storage.open_log(str(name))
         if is_new:
-            await topic_log.core.wait(topic_log.create)
+            await called_back(topic_log.create)
         else:
             # Entries and new subscriptions in flight when it was unloaded are stored first, or have failed.
             with contextlib.suppress(StorageError):
-                await topic_log.core.wait(topic_log.core.record)
+                await called_back(topic_log.barrier)
         topic = Topic(self._broker, name, topic_log, await read_epoch(self._broker.namespaces.store, name))
         await topic.deduplication.adjust()
         return topic

@@ -19,7 +19,7 @@ from ...errors import MagnetarError
 
 if TYPE_CHECKING:
     from ..policies.namespaces import Namespaces
-    from ..storage.store import Storage
+    from ..storage.port import LogStore
     from .topic import Topic
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Maintenance:
         namespaces: counts policy changes.
     """
 
-    def __init__(self, topics: Mapping[str, Topic], storage: Storage, namespaces: Namespaces):
+    def __init__(self, topics: Mapping[str, Topic], storage: LogStore, namespaces: Namespaces):
         self._topics = topics
         self._storage = storage
         self._namespaces = namespaces

@@ -1,6 +1,6 @@
 """Non-persistent topics: entries go to the consumers that can take them right now, and are not stored.
 
-Design: such a topic is a `Topic` over a log that stays empty (`VolatileLog`), with an `append` that passes the entry to
+Design: such a topic is a `Topic` over a log that stays empty (`Log`), with an `append` that passes the entry to
 each subscription and confirms it at once, at position (0, 0). Readers of logs and cursors find nothing. An entry that
 no consumer of a subscription can take, for lack of permits or a writable socket, is dropped there and counted; if the
 subscription has not had a consumer yet, it is not even counted, as in Pulsar.
@@ -24,9 +24,9 @@ from ...wire.topic_name import TopicName
 from ..dispatch.dispatcher import limit_message_count
 from ..dispatch.key_shared import policy_of
 from ..dispatch.nonpersistent import DirectKeyShared, DirectShared, DirectSingleActive
-from ..storage.cursors.cursor import Ack, MemoryCursor
 from ..storage.cursors.names import check_size
 from ..storage.entry import StoredEntry
+from ..storage.port import Ack
 from .limits import check_subscriptions
 from .nonpersistent_stats import nonpersistent_internal_stats, nonpersistent_stats
 from .rates import Meter
@@ -34,8 +34,8 @@ from .subscription import Dispatcher, Subscription
 from .topic import Done, Topic
 
 if TYPE_CHECKING:
-    from ..storage.ports import Done as AckDone
-    from ..storage.volatile_log import VolatileLog
+    from ..storage.port import Done as AckDone
+    from ..storage.port import Log
     from .consumer import Consumer
     from .ports import BrokerPort
 
@@ -54,7 +54,7 @@ class NonPersistentSubscription(Subscription):
     topic: NonPersistentTopic
 
     def __init__(self, topic: NonPersistentTopic, name: str, properties: dict[str, str] | None) -> None:
-        super().__init__(topic, MemoryCursor(topic.log, name, topic.log.last_confirmed, properties), is_durable=False)
+        super().__init__(topic, topic.log.memory_cursor(name, topic.log.last_confirmed, properties), is_durable=False)
         self.messages_dropped = 0
         self.drop_meter = Meter(1)
 
@@ -109,7 +109,7 @@ class NonPersistentTopic(Topic):
         drop_meter: the rate of `messages_dropped`.
     """
 
-    def __init__(self, broker: BrokerPort, name: TopicName, log: VolatileLog) -> None:
+    def __init__(self, broker: BrokerPort, name: TopicName, log: Log) -> None:
         super().__init__(broker, name, log, None)
         self.append = self._give
         self.drop_meter = Meter(1)

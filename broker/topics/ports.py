@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..policies.namespaces import Namespaces
     from ..policies.rate_limit import SharedRates
     from ..schemas.registry import SchemaRegistry
-    from ..storage.store import Storage
+    from ..storage.port import LogStore
     from .consumer import Consumer
     from .producer import Producer
     from .registry import ClosedProducers, Registry
@@ -32,7 +32,7 @@ class BrokerPort(Protocol):
     def broker_id(self) -> str:
         """Name of this broker, ``host:port`` of its REST interface."""
 
-    storage: Storage
+    storage: LogStore
     namespaces: Namespaces
     schemas: SchemaRegistry
     topics: dict[str, Topic]

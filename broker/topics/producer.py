@@ -51,7 +51,7 @@ from .rates import Meter
 from .sequences import Verdict, ids_of, is_counted
 
 if TYPE_CHECKING:
-    from ..storage.ports import EntryDone
+    from ..storage.port import EntryDone
     from .ports import ConnectionPort
     from .sequences import Sequence
     from .topic import Topic

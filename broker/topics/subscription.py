@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import ConsumerBusy, MetadataError, ServiceNotReady, UnknownBrokerError
+from ...tasks import called_back
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ..dispatch.delays import Delays
@@ -22,15 +23,15 @@ from ..dispatch.shared import SharedDispatcher
 from ..dispatch.single_active import SingleActiveDispatcher
 from ..policies.rate_limit import follow
 from ..storage.compacted_view import COMPACTION_CURSOR
-from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
 from ..storage.cursors.names import check_properties, check_size, refuse_internal
+from ..storage.port import Ack, Cursor
 from .consumer import SPREADING
 from .rates import Meter
 
 if TYPE_CHECKING:
     from ..policies.effective import EffectivePolicies
     from ..policies.rate_limit import RateLimit
-    from ..storage.ports import Done
+    from ..storage.port import Done
     from .consumer import Consumer
     from .topic import Topic
 
@@ -73,7 +74,7 @@ class Subscription:
         throttled: how often a limit delayed dispatch, by Pulsar's names of these statistics.
     """
 
-    def __init__(self, topic: Topic, cursor: Cursor | MemoryCursor, *, is_durable: bool):
+    def __init__(self, topic: Topic, cursor: Cursor, *, is_durable: bool):
         self.topic = topic
         self.name = cursor.name
         self.cursor = cursor
@@ -159,7 +160,7 @@ class Subscription:
     @property
     def is_replicated(self) -> bool:
         """Whether a consumer asked for replication of the subscription; this is stored, but has no effect yet."""
-        return isinstance(self.cursor, Cursor) and self.cursor.numbers.get(REPLICATED) == 1
+        return self.cursor.numbers.get(REPLICATED) == 1
 
     async def set_replicated(self, is_replicated: bool) -> None:
         """Store whether the subscription is to be replicated; does nothing for a non-durable one.
@@ -167,10 +168,10 @@ class Subscription:
         Cancellation: it is stored all the same.
         """
         cursor = self.cursor
-        if not isinstance(cursor, Cursor) or is_replicated == self.is_replicated:
+        if not self.is_durable or is_replicated == self.is_replicated:
             return
         numbers, forget = ({REPLICATED: 1}, ()) if is_replicated else ({}, (REPLICATED,))
-        await self.topic.log.core.wait(lambda done: cursor.note(cursor.mark_delete, numbers, forget, done))
+        await called_back(lambda done: cursor.note(cursor.mark_delete, numbers, forget, done))
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the properties.
@@ -183,14 +184,11 @@ class Subscription:
         """
         check_properties("subscription property", properties)
         check_size("subscription properties", properties.items())
-        cursor = self.cursor
-        if isinstance(cursor, Cursor):
-            await self.topic.log.core.wait(lambda done: self._note_properties(cursor, properties, done))
-        else:
-            cursor.properties = dict(properties)
+        await called_back(lambda done: self._note_properties(properties, done))
 
-    def _note_properties(self, cursor: Cursor, properties: Mapping[str, str], done: Done) -> None:
-        if not self.topic.log.core.refuses(done):
+    def _note_properties(self, properties: Mapping[str, str], done: Done) -> None:
+        cursor = self.cursor
+        if not (cursor.is_durable and self.topic.log.refuses(done)):
             cursor.note(cursor.mark_delete, {}, (), done, properties)
 
     # Consumers
@@ -513,7 +511,7 @@ class Subscription:
             if self.dispatcher is not None:
                 self.dispatcher.acknowledged_up_to(self.cursor.mark_delete)
 
-        await self.topic.log.core.wait(skip)
+        await called_back(skip)
 
     async def ready(self) -> None:
         """Wait for a running reset: a client subscribes again without waiting for the end of its seek.

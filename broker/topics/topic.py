@@ -26,7 +26,7 @@ from .topic_producers import TopicProducers
 from .topic_stats import internal_stats, topic_stats
 
 if TYPE_CHECKING:
-    from ..storage.topic_log import TopicLog
+    from ..storage.port import Log
     from .backlog_age import OldestMessage
     from .ports import BrokerPort
 
@@ -54,7 +54,7 @@ class Topic:
         oldest_message: of all backlogs, as of the last quota check; None without a backlog.
     """
 
-    def __init__(self, broker: BrokerPort, name: TopicName, log: TopicLog, epoch: int | None):
+    def __init__(self, broker: BrokerPort, name: TopicName, log: Log, epoch: int | None):
         self.broker = broker
         self.name = name
         self.log = log

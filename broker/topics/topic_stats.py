@@ -15,12 +15,13 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import ProducerAccessMode
 from ..dispatch.key_order import Draining
 from ..dispatch.key_shared import KeySharedDispatcher
-from ..storage.compacted_view import COMPACTION_CURSOR, CompactedView
+from ..storage.compacted_view import COMPACTION_CURSOR
 from ..times import iso_time
 from .deduplication import DEDUPLICATION_CURSOR
 from .subscription import kind_name
 
 if TYPE_CHECKING:
+    from ..storage.port import View
     from .consumer import Consumer
     from .producer import Producer
     from .subscription import Subscription
@@ -278,7 +279,7 @@ def _printable_map(texts: Mapping[str, str]) -> Json:
 
 
 def about_backlog_bytes(subscription: Subscription) -> int:
-    """Return the estimated backlog size of a subscription; `TopicLog.bytes_behind` reads the exact one."""
+    """Return the estimated backlog size of a subscription; `Log.bytes_behind` reads the exact one."""
     log = subscription.topic.log
     return log.about_bytes_behind(subscription.cursor.mark_delete) if subscription.cursor.backlog_entries else 0
 
@@ -316,7 +317,7 @@ def _ledger(ledger_id: int, entries: int, size: int) -> Json:
     return {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
 
 
-def _compacted_ledger(view: CompactedView | None) -> Json:
+def _compacted_ledger(view: View | None) -> Json:
     if view is None:
         return _ledger(-1, -1, -1)
     return _ledger(view.ledger_id, view.log.entry_count, view.log.total_bytes)

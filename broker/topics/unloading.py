@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import MagnetarError
@@ -101,8 +100,8 @@ class Unloading:
         for first in range(0, len(unused), TOPICS_PER_TURN):
             # Checked again: a client may have loaded the topic during the wait.
             names = [name for name in unused[first : first + TOPICS_PER_TURN] if name not in topics]
-            if logs := storage.unload(names):
-                self._unloaded.append((self._broker.now_ms(), partial(storage.free, logs)))
+            if (free := storage.unload(names)) is not None:
+                self._unloaded.append((self._broker.now_ms(), free))
             await asyncio.sleep(0)
         await self._free()
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from magnetar.broker.storage import EARLIEST, Position, Storage, StorageConfig, StoredEntry, TopicLog
-from magnetar.broker.storage.compacted_view import COMPACTION_CURSOR, HIDDEN, CompactedReading
+from magnetar.broker.storage.compacted_view import COMPACTION_CURSOR, CompactedReading
+from magnetar.broker.storage.hidden_logs import HIDDEN
 from magnetar.broker.topics.compaction import compact
 from magnetar.broker.topics.compaction_rules import Latest, TooManyKeys, last_batch_index
 from magnetar.errors import NotAllowed, StorageError

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from magnetar.broker.service import BrokerService
+from magnetar.broker.storage import Storage
 from magnetar.broker.storage.topic_log import TopicLog
 from magnetar.broker.topics.maintenance import Work
 from magnetar.broker.topics.topic import Topic
@@ -87,7 +89,7 @@ async def test_ledger_goes_when_it_is_old_enough_though_nothing_happens(
         assert topics[0].log.entry_count == 1
         later = broker.now_ms() + HOUR_MS
         monkeypatch.setattr(broker, "now_ms", lambda: later)
-        monkeypatch.setattr(broker.storage._core, "now_ms", lambda: later)
+        monkeypatch.setattr(cast(Storage, broker.storage)._core, "now_ms", lambda: later)
         await broker.trim_topics()
         assert trims == [str(topics[0].name)]
         assert topics[0].log.entry_count == 0

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from magnetar.broker.storage import DiskFailure, Position, Storage, StorageConfig, TopicLog
-from magnetar.broker.storage.logs import Unloaded
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.ack_set import from_wanted, intersect
 
@@ -137,7 +136,7 @@ class Workload:
         self.serial = rng.getrandbits(40)
         self.still_held: list[TopicLog] = []
         self.unloaded = 0
-        self.to_free: list[Unloaded] = []
+        self.to_free: list[Callable[[], None]] = []
         self.acts = [
             (self.append, 30), (self.acknowledge, 14), (self.acknowledge_up_to, 4), (self.acknowledge_partly, 6),
             (self.open_cursor, 5), (self.delete_cursor, 1), (self.reset, 1), (self.trim, 3), (self.create_log, 4),
@@ -175,12 +174,13 @@ class Workload:
             self.stepper.run()
         self.storage.take_touched()
         names = self.storage.used_names()
-        unloaded = self.storage.unload(self.rng.sample(names, self.rng.randint(0, len(names))))
-        self.unloaded += len(unloaded)
-        self.to_free += unloaded
+        free = self.storage.unload(self.rng.sample(names, self.rng.randint(0, len(names))))
+        if free is not None:
+            self.unloaded += len(names) - len(self.storage.used_names())
+            self.to_free.append(free)
         if self.rng.random() < 0.3:
-            self.storage.free(self.to_free)
-            self.to_free.clear()
+            while self.to_free:
+                self.to_free.pop()()
         if self.rng.random() < 0.3:
             self.still_held.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from magnetar.broker.storage import EARLIEST, Position, Storage, StorageConfig, TopicLog
@@ -39,6 +39,12 @@ def fill(storage: Storage, stepper: Stepper) -> None:
         storage.open_log(f"t{number}").close_ledger()
 
 
+def unloaded(storage: Storage, *names: str) -> Callable[[], None]:
+    free = storage.unload(names)
+    assert free is not None
+    return free
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Memory is freed by reference counts alone."""
@@ -63,12 +69,12 @@ def test_a_log_at_rest_is_no_object_and_whole_when_it_is_opened() -> None:
     fill(storage, stepper)
     checkpoint(storage, stepper)
     alive = weakref.ref(storage.open_log("t7"))
-    unloaded = storage.unload(storage.used_names())
-    assert len(unloaded) == LOGS
+    free = storage.unload(storage.used_names())
+    assert free is not None
     assert storage.used_names() == []
     with no_collection():
-        storage.free(unloaded)
-        unloaded.clear()
+        free()
+        del free
         assert alive() is None
     assert sorted(storage.log_names()) == sorted(f"t{number}" for number in range(LOGS))
     log = storage.open_log("t7")
@@ -103,13 +109,13 @@ def test_what_is_not_on_the_disk_yet_stays_in_memory() -> None:
     storage, stepper = opened(SimulatedDisk())
     log = storage.open_log("t")
     log.append(b"x", 1, 1, lambda *_: None)
-    assert storage.unload(["t"]) == []
+    assert storage.unload(["t"]) is None
     stepper.run()
     log.close_ledger()
     storage.take_touched()
-    assert storage.unload(["t"]) == [], "in the journal only"
+    assert storage.unload(["t"]) is None, "in the journal only"
     checkpoint(storage, stepper)
-    assert len(storage.unload(["t", "unknown"])) == 1
+    assert storage.unload(["t", "unknown"]) is not None
     storage.abandon()
 
 
@@ -140,15 +146,15 @@ def test_a_log_that_was_loaded_again_is_not_freed() -> None:
     storage, stepper = opened(SimulatedDisk())
     fill(storage, stepper)
     checkpoint(storage, stepper)
-    first = storage.unload(["t1", "t2"])
+    first = unloaded(storage, "t1", "t2")
     log = storage.open_log("t1")
-    storage.free(first[:1])
+    first()
     assert payloads(log) == [b"1"]
-    second = storage.unload(["t1"])
-    storage.free(first[:1])  # an older unloading of the same object
+    second = unloaded(storage, "t1")
+    first()  # an older unloading of the same object
     assert storage.open_log("t1") is log
-    storage.unload(["t1"])
-    storage.free(second)
+    unloaded(storage, "t1")
+    second()
     assert payloads(log) == [b"1"]
     storage.abandon()
 
@@ -158,7 +164,7 @@ def test_a_freed_log_accepts_nothing_and_its_successor_does() -> None:
     fill(storage, stepper)
     checkpoint(storage, stepper)
     held = storage.open_log("t1")
-    storage.free(storage.unload(["t1"]))
+    unloaded(storage, "t1")()
     errors: list[Exception | None] = []
     held.append(b"lost", 1, 1, lambda _, error: errors.append(error))
     assert "reopen it" in str(errors[0])

@@ -33,6 +33,7 @@ from magnetar.broker.storage.core import StorageCore
 from magnetar.broker.storage.disk.disk import DiskFile
 from magnetar.broker.storage.ledgers.ledger import Ledger
 from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, NotAllowed, StorageError, TopicTerminated
+from magnetar.tasks import called_back
 
 from tests.support.eventually import eventually
 
@@ -469,7 +470,7 @@ async def use(storage: Storage, suffix: str) -> None:
     if suffix == ".journal":
         await append(storage.open_log(LOG), b"x")
     else:
-        await storage._core.wait(storage._checkpoint.begin)
+        await called_back(storage._checkpoint.begin)
 
 
 @pytest.mark.parametrize("suffix", [".journal", ".ledger", "catalogue.new"])
@@ -520,7 +521,7 @@ async def test_state_that_cannot_be_written_down_fails_its_checkpoint_and_not_th
         log.has_changed()
         for _ in range(3):
             with pytest.raises(StorageError, match="cannot write a checkpoint: TypeError"):
-                await storage._core.wait(storage._checkpoint.begin)
+                await called_back(storage._checkpoint.begin)
         assert "checkpoint failed, it is tried again" in caplog.text
         log.is_terminated = False
         log.has_changed()

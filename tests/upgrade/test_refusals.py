@@ -12,6 +12,7 @@ import httpx
 import pytest
 from magnetar.broker.storage import Storage
 from magnetar.broker.storage.journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
+from magnetar.tasks import called_back
 
 from tests.support.servers import Server, ServerFailed, server
 from tests.upgrade.test_upgrade import ARCHIVES
@@ -85,7 +86,7 @@ async def write_unknown(directory: Path) -> None:
     records = [encode_change({"do": "begin_ledger", "log": 40, "ledger": 7, "created_ms": 1})]
     for number in range(2):
         records.append(pack_entry_head(ENTRY, ENTRY_FIELDS_BYTES + 5, 7, number, 1, 1) + b"bytes")
-    await storage._core.wait(lambda done: storage._core.record(done, *records))
+    await called_back(lambda done: storage._core.record(done, *records))
     storage._core.lanes.stop()
     storage.abandon()
 

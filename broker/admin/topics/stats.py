@@ -18,8 +18,7 @@ from ..bodies import as_bool, as_int
 from ..call import Call
 
 if TYPE_CHECKING:
-    from ...storage.entry import StoredEntry
-    from ...storage.ledgers.ledger import LedgerInfo
+    from ...storage.entry import LedgerInfo, StoredEntry
     from ...topics.subscription import Subscription
     from ...topics.topic import Topic
 

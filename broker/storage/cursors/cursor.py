@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ....tasks import called_back
 from ....wire.ack_set import AckSet, cut, intersect
 from ....wire.position import Position
 from ..journal.format import encode_acknowledged, encode_change, encode_mark, encode_partly_acknowledged
-from ..ports import Done, LogPort
+from ..ports import AckedLog, Done, LogPort
 from . import bitmap
 from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
 from .partial_acks import size_of
@@ -44,6 +45,7 @@ class MemoryCursor:
         name: the subscription's name.
         mark_delete: everything up to here, inclusive, is acknowledged.
         properties: the subscription's properties.
+        numbers: its owner's data about everything up to the mark.
         is_durable: whether it outlives the process and retains entries.
         partial_bytes: approximate memory of the ack sets; maintained by `PartialAcks`.
     """
@@ -51,12 +53,13 @@ class MemoryCursor:
     is_durable = False
 
     def __init__(
-        self, log: LogPort, name: str, mark_delete: Position, properties: Mapping[str, str] | None = None
+        self, log: AckedLog, name: str, mark_delete: Position, properties: Mapping[str, str] | None = None
     ) -> None:
         self.log = log
         self.name = name
         self.mark_delete = mark_delete
         self.properties = dict(properties or {})
+        self.numbers: dict[str, int] = {}
         self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark are meaningless
         self._acked_above = 0  # bits set above the mark
         self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> messages still wanted
@@ -247,6 +250,43 @@ class MemoryCursor:
         self._acked_above = 0
         self._image = None
 
+    def note(
+        self,
+        position: Position,
+        numbers: Mapping[str, int],
+        forget: Sequence[str] = (),
+        done: Done | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Acknowledge everything up to ``position`` and change numbers and properties, atomically.
+
+        Args:
+            position: new mark.
+            numbers: those that are new or different.
+            forget: names of numbers to remove.
+            done: called when the change is durable; at once for a cursor in memory.
+            properties: replace those of the subscription; None leaves them as they are.
+        """
+        self.apply_note(position, numbers, forget, properties)
+        if done is not None:
+            done(None)
+
+    def apply_note(
+        self,
+        position: Position,
+        numbers: Mapping[str, int],
+        forget: Iterable[str],
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change only the state in memory."""
+        if properties is not None:
+            self.properties = dict(properties)
+        self.apply_up_to(position)
+        self.numbers.update(numbers)
+        for name in forget:
+            self.numbers.pop(name, None)
+        self._image = None
+
     def _changed(
         self, whole: Sequence[Position], partly: Sequence[Position], *, has_moved: bool, done: Done | None
     ) -> None:
@@ -350,15 +390,14 @@ class Cursor(MemoryCursor):
 
     Attributes:
         id: identifies the cursor in journal records.
-        numbers: its owner's data about everything up to the mark, stored with it.
     """
 
     is_durable = True
+    log: LogPort
 
     def __init__(self, log: LogPort, cursor_id: int, name: str, mark_delete: Position) -> None:
         super().__init__(log, name, mark_delete)
         self.id = cursor_id
-        self.numbers: dict[str, int] = {}
 
     async def reset(self, position: Position) -> None:
         """Reset as `MemoryCursor.reset`; returns when the change is durable.
@@ -369,7 +408,7 @@ class Cursor(MemoryCursor):
             StorageError: the disk failed. If changes were refused already, nothing changed; otherwise the cursor has
                 moved and may be back at its old position after a restart.
         """
-        await self.log.core.wait(lambda done: self.reset_with(position, done))
+        await called_back(lambda done: self.reset_with(position, done))
 
     def reset_with(self, position: Position, done: Done) -> None:
         """Reset, and call ``done`` when that is durable."""
@@ -406,15 +445,7 @@ class Cursor(MemoryCursor):
         done: Done | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position`` and change numbers and properties, atomically.
-
-        Args:
-            position: new mark.
-            numbers: those that are new or different.
-            forget: names of numbers to remove.
-            done: called when the change is durable.
-            properties: replace those of the subscription; None leaves them as they are.
-        """
+        """Note as `MemoryCursor.note`; returns before the change is durable."""
         change = {"do": "note", "cursor": self.id, "mark": list(position), "numbers": dict(numbers)}
         if forget:
             change["forget"] = list(forget)
@@ -424,22 +455,6 @@ class Cursor(MemoryCursor):
         self.apply_note(position, numbers, forget, properties)
         self.log.has_changed()
         self.log.core.record(done, record)
-
-    def apply_note(
-        self,
-        position: Position,
-        numbers: Mapping[str, int],
-        forget: Iterable[str],
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """Change only the state in memory."""
-        if properties is not None:
-            self.properties = dict(properties)
-        self.apply_up_to(position)
-        self.numbers.update(numbers)
-        for name in forget:
-            self.numbers.pop(name, None)
-        self._image = None
 
     def snapshot(self) -> Image:
         """Return the state for the catalogue; fast, because unchanged parts are reused."""

@@ -13,23 +13,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ....wire.position import Position
-from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
+from ..entry import ENTRY_OVERHEAD_BYTES, LedgerInfo, StoredEntry
 from ..ports import LogPort
 from .ledger_file import LedgerFile
 
 _COMPACT_AT = 1024
 _MOST_SUMMED = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerInfo:
-    """Public state of a ledger."""
-
-    id: int
-    entries: int
-    bytes: int
-    is_open: bool
-    created_ms: int
 
 
 @dataclass(slots=True)

@@ -8,13 +8,46 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ....wire.position import EARLIEST, Position
-from .ledger import Ledger
+from .ledger import LedgerTotals
 
 
-class LedgerList:
+class ListedLedger(Protocol):
+    """A ledger of a list."""
+
+    @property
+    def id(self) -> int:
+        """Its id; later ledgers have greater ones."""
+
+    @property
+    def base(self) -> int:
+        """Number of entries in all earlier ledgers of the log since its beginning."""
+
+    @property
+    def appended(self) -> int:
+        """Number of entries, including those that are not visible to readers yet."""
+
+    @property
+    def confirmed(self) -> int:
+        """Number of visible entries."""
+
+    @property
+    def totals(self) -> LedgerTotals:
+        """Sums over its entries."""
+
+    def position(self, entry_id: int) -> Position:
+        """Return the position of an entry."""
+
+    def about_bytes_from(self, start: int) -> int:
+        """Estimate the payload bytes of visible entries from ``start`` on."""
+
+
+L = TypeVar("L", bound=ListedLedger)
+
+
+class LedgerList(Generic[L]):
     """Ledgers in ascending order.
 
     Attributes:
@@ -23,23 +56,23 @@ class LedgerList:
     """
 
     def __init__(self) -> None:
-        self.ledgers_by_id: dict[int, Ledger] = {}
+        self.ledgers_by_id: dict[int, L] = {}
         self.last_confirmed = EARLIEST
         self._ids: list[int] = []
 
-    def take(self, ledger: Ledger) -> Ledger:
+    def take(self, ledger: L) -> L:
         """Append a ledger."""
         self.ledgers_by_id[ledger.id] = ledger
         self._ids.append(ledger.id)
         return ledger
 
-    def forget(self, ledger_id: int) -> Ledger:
+    def forget(self, ledger_id: int) -> L:
         """Remove a ledger from the list and return it."""
         self._ids.remove(ledger_id)
         return self.ledgers_by_id.pop(ledger_id)
 
     @property
-    def last_ledger(self) -> Ledger | None:
+    def last_ledger(self) -> L | None:
         """The newest ledger, or None."""
         return self.ledgers_by_id[self._ids[-1]] if self._ids else None
 
@@ -161,7 +194,7 @@ class LedgerList:
         last = self.ledgers_by_id[self._ids[-1]]
         return last.base + last.appended
 
-    def locate(self, start: Position) -> tuple[Ledger, int] | None:
+    def locate(self, start: Position) -> tuple[L, int] | None:
         """Return ledger and entry of the first confirmed entry from ``start`` on, or None."""
         index = bisect_right(self._ids, start.ledger_id - 1)
         while index < len(self._ids):

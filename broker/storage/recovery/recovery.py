@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 from ....errors import StorageError
 from ..catalogue import FORMAT, JournalKey, read_catalogue, write_catalogue
-from ..compacted_view import HIDDEN, restore_view
 from ..core import StorageCore
 from ..disk.disk import Disk
 from ..disk.failures import DamagedFile, UnknownLogs, disk_action
+from ..hidden_logs import HIDDEN, restore_view
 from ..journal import format as layout
 from ..journal.journal import JournalEnd, JournalFiles, file_sequence
 from ..topic_log import TopicLog

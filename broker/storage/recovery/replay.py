@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ....wire.position import Position
-from ..compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
+from ..compacted_view import COMPACTION_CURSOR
 from ..core import StorageCore
 from ..cursors.cursor import Cursor
 from ..entry import StoredEntry
+from ..hidden_logs import forget_unreferenced, restore_view
 from ..journal.format import MARKED, AckRecord, EntryRecord, decode_records
 from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog

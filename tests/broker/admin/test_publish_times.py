@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from magnetar.broker.policies.effective import EXCEPTION, Quota
+from magnetar.broker.storage import TopicLog
 from magnetar.broker.topics.backlog_quotas import exceeded
 from magnetar.broker.topics.subscription import Subscription
 from magnetar.broker.topics.topic import Topic
@@ -56,7 +59,7 @@ async def test_a_producer_whose_clock_is_ahead_delays_expiry_until_its_ledger_is
     await subscription.expire(3600)
     assert subscription.cursor.backlog_entries == 2
     topic.log.close_ledger()
-    ledger = topic.log.last_ledger
+    ledger = cast(TopicLog, topic.log).last_ledger
     assert ledger is not None
     ledger.created_ms -= 3 * HOUR_MS
     ledger.closed_ms = ledger.created_ms + HOUR_MS

@@ -1,7 +1,6 @@
 """The log of a topic that stores nothing: always empty, and known only to its topic.
 
-Reads find no entry and no cursor. Changes are refused, so that no record of a log that does not exist ever reaches the
-journal.
+Reads find no entry and no durable cursor. Changes are refused.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from ...errors import NotAllowed
-from ...wire.position import EARLIEST, Position
-from .ports import Done, EntryDone
-from .topic_log import TopicLog
+from ....errors import NotAllowed
+from ....wire.position import EARLIEST, Position
+from ..ports import Done, EntryDone
+from .log import MemoryLog
 
 
-class VolatileLog(TopicLog):
-    """The log of a non-persistent topic; made by `Storage.volatile_log`."""
+class VolatileLog(MemoryLog):
+    """The log of a non-persistent topic; made by `MemoryStore.volatile_log`."""
 
     def _nothing_is_stored(self) -> NotAllowed:
         return NotAllowed(f"{self.name} is non-persistent: nothing of it is stored")
@@ -26,21 +25,21 @@ class VolatileLog(TopicLog):
         done(EARLIEST, self._nothing_is_stored())
 
     def expect_delayed(self) -> None:
-        """Do nothing: entries are dispatched at once."""
+        """Do nothing: entries are dispatched immediately."""
 
     def create(self, done: Done) -> None:
         """Report success: nothing is stored."""
         done(None)
 
-    def terminate_with(self, done: Done) -> None:
-        """Refuse to terminate a log without entries."""
-        done(self._nothing_is_stored())
+    async def terminate(self) -> Position:
+        """Refuse to terminate a log without entries.
 
-    def close_ledger(self) -> None:
-        """Do nothing: there are no ledgers."""
+        Cancellation: safe.
 
-    def has_changed(self) -> None:
-        """Do nothing: this log has no state to write down."""
+        Raises:
+            NotAllowed: always.
+        """
+        raise self._nothing_is_stored()
 
     def touch(self) -> None:
         """Do nothing: a volatile log needs no periodic work."""
@@ -60,14 +59,3 @@ class VolatileLog(TopicLog):
             NotAllowed: always.
         """
         raise self._nothing_is_stored()
-
-    def delete_cursor_with(self, name: str, done: Done) -> None:
-        """Report success: there are no durable cursors."""
-        done(None)
-
-    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Do nothing.
-
-        Cancellation: safe.
-        """
-        return []

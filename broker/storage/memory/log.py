@@ -1,0 +1,402 @@
+"""A log in memory, and its durable cursors, which outlive their consumers but not the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from ....errors import StorageError, TopicTerminated
+from ....tasks import called_back
+from ....wire.position import EARLIEST, Position
+from ..compacted_view import COMPACTION_CURSOR, CompactedView
+from ..cursors.cursor import MemoryCursor
+from ..cursors.names import check_name, check_properties, check_size, refuse_internal
+from ..entry import LedgerInfo, StoredEntry
+from ..ledgers.ledger_list import ClosedLedger, LedgerList, ledgers_to_drop
+from ..ports import Done, EntryDone, Watcher
+from .ledger import MemoryLedger
+
+if TYPE_CHECKING:
+    from .store import MemoryStore
+
+
+class KeptCursor(MemoryCursor):
+    """A cursor that retains entries; its changes are reported like those of an engine with a disk."""
+
+    is_durable = True
+    log: MemoryLog
+
+    async def reset(self, position: Position) -> None:
+        """Make ``position`` the next entry to be delivered and drop all acknowledgements after it.
+
+        Cancellation: the cursor has moved all the same.
+
+        Raises:
+            StorageError: the store refuses changes; nothing changed.
+        """
+
+        def reset(done: Done) -> None:
+            if not self.log.refuses(done):
+                self.apply_reset(self.log.before(position))
+                self.log.changed(done)
+
+        await called_back(reset)
+
+    def note(
+        self,
+        position: Position,
+        numbers: Mapping[str, int],
+        forget: Sequence[str] = (),
+        done: Done | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Acknowledge everything up to ``position`` and change numbers and properties, atomically."""
+        self.apply_note(position, numbers, forget, properties)
+        self.log.changed(done)
+
+    def _changed(
+        self, whole: Sequence[Position], partly: Sequence[Position], *, has_moved: bool, done: Done | None
+    ) -> None:
+        if whole or partly or has_moved or done is not None:
+            self.log.changed(done)
+
+
+class MemoryLog(LedgerList[MemoryLedger]):
+    """The entries of one topic; see `broker.storage.port.Log`."""
+
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        super().__init__()
+        self.core = store
+        self.name = name
+        self.cursors: dict[str, KeptCursor] = {}
+        self.is_created = False
+        self.is_terminated = False
+        self.is_deleted = False
+        self.is_compacting = False
+        self.view: CompactedView | None = None
+        self.delayed_ledgers: set[int] = set()
+        self._watchers: WeakSet[Watcher] = WeakSet()
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why changes are refused at the moment, or None."""
+        return self.core.failure
+
+    # Writing
+
+    def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
+        """Append an entry; ``done`` gets its position, or the error."""
+        error = self._refusal() or self.failure
+        if error is not None:
+            done(EARLIEST, error)
+            return
+        ledger = self._open_ledger()
+        position = ledger.append(payload, messages, publish_time_ms)
+        self.core.later(partial(self._confirm, ledger, position, done))
+        if ledger.appended >= self.core.max_ledger_entries:
+            self.close_ledger()
+        self._created()
+
+    def _confirm(self, ledger: MemoryLedger, position: Position, done: EntryDone) -> None:
+        ledger.confirmed = position.entry_id + 1
+        self.last_confirmed = position
+        done(position, None)
+
+    def expect_delayed(self) -> None:
+        """Record that the next entry has a delayed delivery."""
+        if self._refusal() is None:
+            self.delayed_ledgers.add(self._open_ledger().id)
+
+    def create(self, done: Done) -> None:
+        """List the log, even while empty."""
+        if not self.refuses(done):
+            self._created()
+            self.changed(done)
+
+    def barrier(self, done: Done) -> None:
+        """Call ``done`` after the callbacks of all changes so far."""
+        self.changed(done)
+
+    def refuses(self, done: Done) -> bool:
+        """Return whether changes are refused now, after reporting that to ``done``."""
+        error = StorageError(f"log {self.name} was deleted: reopen it") if self.is_deleted else self.failure
+        if error is not None:
+            done(error)
+        return error is not None
+
+    def changed(self, done: Done | None) -> None:
+        """Note a change, and report it to ``done`` later."""
+        self.touch()
+        if done is not None:
+            self.core.later(partial(done, None))
+
+    def touch(self) -> None:
+        """Mark the log for the broker's periodic work without a change."""
+        self.core.touched[self] = None
+
+    async def terminate(self) -> Position:
+        """Accept no more entries and return the position of the last one.
+
+        Cancellation: the log is terminated all the same.
+        """
+
+        def terminate(done: Done) -> None:
+            if not self.refuses(done):
+                self._created()
+                self.is_terminated = True
+                self.close_ledger()
+                self.changed(done)
+
+        await called_back(terminate)
+        return self.last_confirmed
+
+    def close_ledger(self) -> None:
+        """Begin a new ledger with the next entry."""
+        last = self.last_ledger
+        if last is not None and last.closed_ms is None:
+            last.closed_ms = self.core.now_ms()
+            self.touch()
+
+    def _refusal(self) -> Exception | None:
+        if self.is_deleted:
+            return StorageError(f"log {self.name} was deleted: reopen it")
+        if self.is_terminated:
+            return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
+        return None
+
+    def _created(self) -> None:
+        self.is_created = True
+        self.touch()
+
+    def _open_ledger(self) -> MemoryLedger:
+        last = self.last_ledger
+        if last is not None and last.closed_ms is None:
+            return last
+        return self.take(MemoryLedger(self.core.new_ledger_id(), self.entries_ever(), self.core.now_ms()))
+
+    # Reading
+
+    def ledgers(self) -> tuple[LedgerInfo, ...]:
+        """Return the ledgers, oldest first."""
+        return tuple(ledger.info() for ledger in self.ledgers_by_id.values())
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return entries of one ledger from ``start`` on, at least one if there is any."""
+        found = self.locate(start)
+        return [] if found is None else found[0].read(found[1], max_entries, max_bytes)
+
+    async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
+        """Return entries as `read` does.
+
+        Cancellation: safe.
+        """
+        return self.read(start, max_entries, max_bytes)
+
+    def messages_at_most(self, position: Position) -> int:
+        """Return how many messages an entry has."""
+        return self.ledgers_by_id[position.ledger_id].entries[position.entry_id].messages
+
+    @property
+    def first_compacted(self) -> Position:
+        """Position of the oldest entry of the compacted view and the log together."""
+        if self.view is None or self.view.first is None:
+            return self.first_position
+        return min(self.view.first, self.first_position)
+
+    def before(self, position: Position) -> Position:
+        """Return the mark-delete position of a cursor whose next entry is ``position``."""
+        if self.view is not None and EARLIEST < position < self.first_position:
+            return Position(position.ledger_id, max(position.entry_id, 0) - 1)
+        return super().before(position)
+
+    async def bytes_behind(self, position: Position) -> int:
+        """Return the payload bytes of the entries after ``position``.
+
+        Cancellation: safe.
+        """
+        return self.about_bytes_behind(position)
+
+    async def position_leaving(self, max_bytes: int) -> Position:
+        """Return the earliest position after which there are at most ``max_bytes`` of payload.
+
+        Cancellation: safe.
+        """
+        for ledger in reversed(self.ledgers_by_id.values()):
+            for entry in reversed(ledger.entries[: ledger.confirmed]):
+                max_bytes -= len(entry.payload)
+                if max_bytes < 0:
+                    return entry.position
+        return self.before(self.first_position)
+
+    async def position_before_time(self, time_ms: int, after: Position = EARLIEST) -> Position:
+        """Return the position right before the first entry after ``after`` published at ``time_ms`` or later.
+
+        Cancellation: safe.
+        """
+        return self._before_first_since(time_ms, after, is_by_age=False)
+
+    async def position_before_age(self, time_ms: int, after: Position = EARLIEST) -> Position:
+        """Return the position up to which all entries after ``after`` are older than ``time_ms``.
+
+        An entry is older by its publish time, or because its ledger was closed before.
+
+        Cancellation: safe.
+        """
+        return self._before_first_since(time_ms, after, is_by_age=True)
+
+    def _before_first_since(self, time_ms: int, after: Position, *, is_by_age: bool) -> Position:
+        for ledger in self.ledgers_by_id.values():
+            if ledger.id < after.ledger_id:
+                continue
+            if is_by_age and ledger.closed_ms is not None and ledger.created_ms < ledger.closed_ms < time_ms:
+                continue
+            start = max(after.entry_id + 1, 0) if ledger.id == after.ledger_id else 0
+            entry_id = ledger.first_since(start, time_ms)
+            if entry_id is not None:
+                return self.before(ledger.position(entry_id))
+        return self.last_confirmed
+
+    # Cursors
+
+    def watch(self, watcher: Watcher) -> None:
+        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
+        self._watchers.add(watcher)
+
+    def open_cursor(
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, str] | None = None,
+        done: Done | None = None,
+        *,
+        is_internal: bool = False,
+    ) -> KeptCursor:
+        """Return the durable cursor of that name, creating it if needed.
+
+        Raises:
+            NotAllowed: name or properties are not UTF-8 or too long, or the name is reserved; nothing changed.
+            StorageError: changes are refused, and ``done`` is None.
+        """
+        check_name("a subscription's name", name)
+        if not is_internal:
+            refuse_internal(name)
+        cursor = self.cursors.get(name)
+        if cursor is None:
+            check_properties("subscription property", properties or {})
+            check_size("subscription properties", (properties or {}).items())
+            lowest = self.before(EARLIEST) if self.view is None else EARLIEST
+            initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
+            cursor = KeptCursor(self, name, initial, properties)
+            if self.refuses(done or _raise):
+                return cursor
+            self._created()
+            self.cursors[name] = cursor
+        self.changed(done)
+        return cursor
+
+    def memory_cursor(self, name: str, initial: Position, properties: Mapping[str, str] | None = None) -> MemoryCursor:
+        """Return a new cursor that retains no entries."""
+        return MemoryCursor(self, name, initial, properties)
+
+    async def delete_cursor(self, name: str, *, is_internal: bool = False) -> None:
+        """Delete the durable cursor of that name, if it exists.
+
+        Cancellation: the cursor is deleted all the same.
+
+        Raises:
+            NotAllowed: it is the broker's own, and ``is_internal`` is False.
+        """
+        if not is_internal:
+            refuse_internal(name)
+
+        def delete(done: Done) -> None:
+            if self.is_deleted or not self.refuses(done):
+                self.remove_cursor(name)
+                self.changed(done)
+
+        await called_back(delete)
+
+    def remove_cursor(self, name: str) -> KeptCursor | None:
+        """Remove a cursor from the log and return it."""
+        self.touch()
+        return self.cursors.pop(name, None)
+
+    # Retention and compaction
+
+    @property
+    def consumed(self) -> Position:
+        """Position that all durable cursors have reached; the last confirmed one without cursors."""
+        return min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
+
+    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
+        """Delete ledgers that all durable cursors have passed and retention does not keep; return their ids.
+
+        Cancellation: safe.
+        """
+        now_ms, consumed = self.core.now_ms(), self.consumed
+        closed = []
+        for ledger in self.ledgers_by_id.values():
+            if ledger.closed_ms is None or ledger.confirmed < ledger.appended:
+                break
+            is_consumed = consumed >= ledger.position(ledger.confirmed - 1)
+            closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, ledger.closed_ms, is_consumed))
+        open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
+        drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
+        if self.is_compacting or self.failure is not None:
+            return []
+        self._drop_ledgers(drop)
+        return drop
+
+    def next_trim_ms(self, retention_ms: int) -> int | None:
+        """Return when trimming may drop a ledger by age without further changes, or None if never."""
+        first = next(iter(self.ledgers_by_id.values()), None)
+        if first is None or first.closed_ms is None:
+            return None
+        if first.confirmed < first.appended or self.is_compacting:
+            return self.core.now_ms()
+        if retention_ms < 0 or self.consumed < first.position(first.confirmed - 1):
+            return None
+        return first.closed_ms + retention_ms
+
+    def _drop_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        for ledger_id in ledger_ids:
+            self.forget(ledger_id)
+            self.delayed_ledgers.discard(ledger_id)
+            for watcher in self._watchers:
+                watcher.forget_ledger(ledger_id)
+        self.touch()
+
+    def begin_view(self) -> MemoryLog:
+        """Return an empty, unlisted log for a new view of this one."""
+        return MemoryLog(self.core, f"view of {self.name}")
+
+    def switch_view(self, hidden: MemoryLog, first: Position | None, horizon: Position, done: Done) -> None:
+        """Make a complete log from `begin_view` the view, and move the compaction cursor to its horizon."""
+        if self.refuses(done):
+            return
+        self.view = CompactedView(hidden, first, horizon)
+        if (cursor := self.cursors.get(COMPACTION_CURSOR)) is not None:
+            cursor.apply_up_to(horizon)
+        self.changed(done)
+
+    def drop_view(self, hidden: MemoryLog, done: Done) -> None:
+        """Delete the log of a view that is not this log's."""
+        hidden.delete()
+        self.changed(done)
+
+    def stale_views(self) -> list[MemoryLog]:
+        """Return nothing: logs of views without a reference are garbage."""
+        return []
+
+    def delete(self) -> None:
+        """Drop all entries and refuse new ones."""
+        self.is_deleted = True
+        self._drop_ledgers(list(self.ledgers_by_id))
+        self.core.touched.pop(self, None)
+
+
+def _raise(error: Exception | None) -> None:
+    if error is not None:
+        raise error

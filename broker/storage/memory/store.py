@@ -1,0 +1,141 @@
+"""All logs of a storage in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from ....errors import StorageError
+from ....tasks import called_back
+from ..cursors.names import check_text
+from ..cursors.partial_acks import PartialAcks
+from ..ports import Done
+from .log import MemoryLog
+from .volatile_log import VolatileLog
+
+PARTIAL_ACKS_BYTES = 64 * 1024 * 1024
+
+
+class MemoryStore:
+    """Logs that end with the process; see `broker.storage.port.LogStore`.
+
+    Args:
+        clock: wall time in seconds.
+        max_ledger_entries: entries after which a log begins a new ledger.
+
+    Attributes:
+        failure: why changes are refused, or None; tests set it.
+        touched: logs that changed since `take_touched`, in order.
+        is_congested: always False.
+    """
+
+    is_congested = False
+
+    def __init__(self, clock: Callable[[], float] = time.time, max_ledger_entries: int = 50_000) -> None:
+        self.max_ledger_entries = max_ledger_entries
+        self.failure: StorageError | None = None
+        self.partial_acks = PartialAcks(PARTIAL_ACKS_BYTES, time.monotonic)
+        self.touched: dict[MemoryLog, None] = {}
+        self._clock = clock
+        self._logs: dict[str, MemoryLog] = {}
+        self._last_ledger_id = 0
+        self._later: list[Callable[[], object]] = []
+
+    def now_ms(self) -> int:
+        """Return the wall time in milliseconds."""
+        return int(self._clock() * 1000)
+
+    def new_ledger_id(self) -> int:
+        """Return the next ledger id."""
+        self._last_ledger_id += 1
+        return self._last_ledger_id
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Make a call in the next turn of the event loop, after those planned before."""
+        if not self._later:
+            asyncio.get_running_loop().call_soon(self._make_calls)
+        self._later.append(call)
+
+    def _make_calls(self) -> None:
+        calls, self._later = self._later, []
+        for call in calls:
+            call()
+
+    def refuses(self, done: Done | None) -> bool:
+        """Return whether changes are refused now, after reporting that to ``done``."""
+        if self.failure is not None and done is not None:
+            done(self.failure)
+        return self.failure is not None
+
+    def record(self, done: Done | None, *parts: bytes) -> None:
+        """Report to ``done`` later; there is nothing to write."""
+        if done is not None:
+            self.later(lambda: done(self.failure))
+
+    def on_drained(self, callback: Callable[[], None]) -> None:
+        """Do nothing: memory is never congested."""
+
+    def has_log(self, name: str) -> bool:
+        """Return whether there is a log of that name."""
+        log = self._logs.get(name)
+        return log is not None and log.is_created
+
+    def log_names(self) -> list[str]:
+        """Return the names of all logs."""
+        return [name for name, log in self._logs.items() if log.is_created]
+
+    def open_log(self, name: str) -> MemoryLog:
+        """Return the log of that name; a new one is listed after its first change.
+
+        Raises:
+            NotAllowed: the name is not UTF-8.
+        """
+        log = self._logs.get(name)
+        if log is None:
+            check_text("a topic's name", name)
+            log = self._logs[name] = MemoryLog(self, name)
+        return log
+
+    def volatile_log(self, name: str) -> VolatileLog:
+        """Return a log that stays empty, for a non-persistent topic; it is not listed.
+
+        Raises:
+            NotAllowed: the name is not UTF-8.
+        """
+        check_text("a topic's name", name)
+        return VolatileLog(self, name)
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log with its cursors, if it exists.
+
+        Cancellation: the log is deleted all the same.
+
+        Raises:
+            StorageError: the store refuses changes; nothing changed.
+        """
+
+        def delete(done: Done) -> None:
+            if self.refuses(done):
+                return
+            log = self._logs.pop(name, None)
+            if log is not None:
+                if log.view is not None:
+                    log.view.log.is_deleted = True
+                log.delete()
+            self.record(done)
+
+        await called_back(delete)
+
+    def take_touched(self) -> list[MemoryLog]:
+        """Return the logs that changed since the last call."""
+        touched = list(self.touched)
+        self.touched.clear()
+        return touched
+
+    def used_names(self) -> list[str]:
+        """Return nothing: a log in memory cannot be unloaded."""
+        return []
+
+    def unload(self, names: Iterable[str]) -> None:
+        """Do nothing."""
