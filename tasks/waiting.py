@@ -31,9 +31,9 @@ def settle(future: asyncio.Future[T], result: T | BaseException) -> None:
 
 
 async def called_back(start: Callable[[Callable[[Exception | None], None]], object]) -> None:
-    """Call ``start`` with a callback, wait until that is called with None or an error, and raise the error.
+    """Call ``start`` with a callback, wait for the callback, and raise the error passed to it, if any.
 
-    Cancellation: what was started continues.
+    Cancellation: the started operation continues.
     """
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     start(partial(settle, future))

@@ -1,9 +1,9 @@
-"""The production broker on the caller's event loop, with the storage engine that keeps everything in memory.
+"""The production broker on the caller's event loop, with the in-memory storage engine.
 
-Topics, subscriptions, redelivery, delays, expiry and deduplication are the broker's own. All its time comes from the
+Topics, subscriptions, redelivery, delays, expiry and deduplication work as in production, but all times come from the
 test's clock.
 
-It is never stopped: it ends with the process, and its data is lost.
+The broker is never stopped: it ends with the process, and its data is lost.
 """
 
 from __future__ import annotations

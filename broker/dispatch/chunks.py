@@ -1,8 +1,7 @@
-"""Chunk routing in shared subscriptions: all chunks of a message go to the consumer that got the first one.
+"""Chunk routing in shared subscriptions: all chunks of a message go to the consumer that received the first one.
 
 A message is tracked by its uuid until its last chunk is dispatched or its consumer leaves. The number of tracked
-messages is bounded; the chunks of a message not tracked any more go to any consumer, and the consumers request
-redelivery.
+messages is limited; chunks of untracked messages go to any consumer, and the consumers request redelivery.
 
 Source: Pulsar binary protocol, section Chunked messages (Shared dispatch).
 """
@@ -17,14 +16,14 @@ from ...wire.payload import open_payload
 C = TypeVar("C")
 
 MAX_MESSAGES = 10_000
-"""Maximum number of partly dispatched chunked messages that a subscription tracks."""
+"""Maximum number of partly dispatched chunked messages tracked per subscription."""
 
 _CHECKSUM = b"\x0e\x01"
 _NUM_CHUNKS_TAG = b"\xd8\x01"
 
 
 class Chunk(NamedTuple):
-    """A chunk: the uuid of its message, and whether it is the first or the last one."""
+    """A chunk: the uuid of its message, and whether it is the first or the last chunk."""
 
     uuid: str
     is_first: bool
@@ -37,7 +36,7 @@ def chunk_of(payload: bytes) -> Chunk | None:
     Args:
         payload: payload section of the entry.
     """
-    # Search for the field's tag before parsing: hardly any entry has it.
+    # Search for the field's tag before parsing, because very few entries have it.
     if payload.find(_NUM_CHUNKS_TAG, 10, 10 + int.from_bytes(payload[6:10], "big")) < 0 and payload[:2] == _CHECKSUM:
         return None
     try:
@@ -49,11 +48,11 @@ def chunk_of(payload: bytes) -> Chunk | None:
 
 
 class ChunkOwners(Generic[C]):
-    """The consumers of messages whose chunks are being dispatched.
+    """Maps partly dispatched chunked messages to their consumers.
 
     Attributes:
-        elder: the consumer that was alone before others joined: it gets later chunks of messages without a tracked
-            owner.
+        elder: consumer that was the only one before others joined. It receives the remaining chunks of messages without
+            a tracked owner.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class ChunkOwners(Generic[C]):
         return len(self._owners)
 
     def owner(self, payload: bytes) -> C | None:
-        """Return the consumer that must get an entry, or None if any may."""
+        """Return the consumer that must receive an entry, or None if any consumer may receive it."""
         chunk = chunk_of(payload)
         return None if chunk is None else self._owner(chunk)
 
@@ -73,7 +72,7 @@ class ChunkOwners(Generic[C]):
         return self.elder if owner is None and not chunk.is_first else owner
 
     def give(self, payload: bytes, consumer: C) -> bool:
-        """Assign an entry to a consumer; return False if another one must get it."""
+        """Assign an entry to a consumer; return False if another consumer must receive it."""
         chunk = chunk_of(payload)
         if chunk is None:
             return True
@@ -88,13 +87,13 @@ class ChunkOwners(Generic[C]):
         return True
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer: its chunks go to others."""
+        """Remove a consumer and the messages assigned to it."""
         if self.elder is consumer:
             self.elder = None
         if self._owners:
             self._owners = {uuid: owner for uuid, owner in self._owners.items() if owner is not consumer}
 
     def clear(self) -> None:
-        """Forget everything: the subscription starts over."""
+        """Forget all messages, because the subscription is rewound."""
         self._owners.clear()
         self.elder = None

@@ -1,17 +1,18 @@
-"""The delayed entries of a subscription. Pure logic.
+"""An index of the delayed entries of a subscription. Pure logic.
 
-Design: an entry is a time and a place, two integers of 64 bits. The newest `RUN` entries are a heap of tuples; a full
-heap becomes a run: two sorted arrays, whose heads are in another heap. So an entry takes 16 bytes and a bit, and adding
-or taking one costs the logarithm of the number of runs. The bits, one per entry of a ledger, mark the waiting entries;
-an entry that is acknowledged meanwhile loses its bit, and its record is skipped when it becomes due.
+Design: each entry has a record of two 64-bit integers, its delivery time and its place. The newest records, up to
+`RUN`, are in a heap of tuples. When that heap is full, it becomes a run of two sorted arrays, and another heap contains
+the heads of all runs. So an entry takes 16 bytes and a bit, and adding or removing one takes time proportional to the
+logarithm of the number of runs. A bitmap per ledger marks the waiting entries. Acknowledging an entry clears its bit,
+and its record is skipped when it becomes due.
 
-An entry has one time, that of its message: if it is found again, it is added with the same time.
+The delivery time of an entry never changes: an entry that is read again is added with the same time.
 
-Invariant: an entry whose bit is set has a record. Records without a bit are swept when they outnumber the others, one
-run per change, as a sweep of a million takes a second.
+Invariant: every entry whose bit is set has a record. Stale records, whose bit is not set, are removed
+once they outnumber the others. Each change sweeps only one run, because sweeping a million records takes a second.
 
-Rejected: a bitmap per time, which is smaller if many entries share a time and a hundred times as large if none do; a
-file, which would have to be checked against the cursor at startup anyway.
+Rejected: a bitmap per delivery time, which is smaller if many entries have the same time, but a hundred times as large
+if none do; and a file, which would have to be compared with the cursor at startup anyway.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from ...wire.position import Position
 from ..storage.cursors import bitmap
 
 RUN = 4096
-"""Number of entries in a new run."""
+"""Number of records in a new run."""
 _ENTRY_BITS = 32
 _ENTRY_MASK = (1 << _ENTRY_BITS) - 1
 
 _Record = tuple[int, int]
-"""Time and place; a place is the ledger's id and, in the lower 32 bits, the entry's."""
+"""Delivery time and place; a place contains the ledger id and, in the lower 32 bits, the entry id."""
 
 
 class _Run:
-    """Sorted records, consumed from the front."""
+    """Sorted records, which are consumed in order."""
 
     __slots__ = ("next", "places", "times")
 
@@ -47,7 +48,7 @@ class _Run:
 
 
 class DelayIndex:
-    """The delayed entries, ordered by time, then by position."""
+    """The delayed entries, ordered by delivery time, then by position."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, bytearray] = {}  # ledger -> bit per entry
@@ -57,7 +58,7 @@ class DelayIndex:
         self._heads: list[tuple[int, int, int]] = []  # time, place and number of each run
         self._runs_made = 0
         self._records = 0
-        self._unswept: list[int] = []  # numbers of the runs left in the current sweep
+        self._unswept: list[int] = []  # numbers of the remaining runs in the current sweep
 
     def __len__(self) -> int:
         return self._count
@@ -68,15 +69,15 @@ class DelayIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the records and bits."""
+        """Memory of the records and bitmaps."""
         return 16 * self._records + sum(map(len, self._waiting.values()))
 
     def add(self, position: Position, time_ms: int) -> None:
-        """Add an entry; one that is waiting already keeps its time.
+        """Add an entry, unless it is already in the index.
 
         Args:
-            position: ledger and entry below 2^32.
-            time_ms: from -2^63 to 2^63 - 1.
+            position: position of the entry; ledger id and entry id must be below 2^32.
+            time_ms: delivery time, from -2^63 to 2^63 - 1.
         """
         if position in self:
             return
@@ -101,12 +102,12 @@ class DelayIndex:
         heapq.heappush(self._heads, (*records[0], self._runs_made))
 
     def first_ms(self) -> int | None:
-        """Return the earliest time, or None if the index is empty."""
+        """Return the earliest delivery time, or None if the index is empty."""
         first = self._first()
         return None if first is None else first[0]
 
     def take(self, now_ms: int, limit: int) -> list[Position]:
-        """Remove and return due entries, earliest first, at most ``limit``."""
+        """Remove and return at most ``limit`` due entries, earliest first."""
         self._sweep()
         taken: list[Position] = []
         while len(taken) < limit and (first := self._first()) is not None and first[0] <= now_ms:
@@ -116,7 +117,7 @@ class DelayIndex:
         return taken
 
     def _first(self) -> _Record | None:
-        """Return the first record whose entry is still waiting, after removing stale ones before it."""
+        """Remove stale records before the first waiting entry, and return its record, or None."""
         while self._records:
             is_recent = not self._heads or (bool(self._recent) and self._recent[0] <= self._heads[0][:2])
             time_ms, place = self._recent[0] if is_recent else self._heads[0][:2]
@@ -140,14 +141,14 @@ class DelayIndex:
             del self._runs[number]
 
     def forget(self, position: Position) -> None:
-        """Remove an entry, because it was acknowledged or dispatched."""
+        """Remove an entry that was acknowledged or dispatched, if present."""
         if position in self:
             self._waiting[position[0]][position[1] >> 3] &= ~(1 << (position[1] & 7))
             self._count -= 1
             self._sweep()
 
     def forget_up_to(self, position: Position) -> None:
-        """Remove all entries up to a position."""
+        """Remove all entries up to and including a position."""
         ledger_id, entry_id = position
         for passed in [ledger for ledger in self._waiting if ledger <= ledger_id]:
             bits = self._waiting[passed]
@@ -161,11 +162,11 @@ class DelayIndex:
         self._sweep()
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all entries."""
         self.__init__()  # type: ignore[misc]
 
     def _sweep(self) -> None:
-        """Continue the current sweep, or begin one if there are many records without a bit."""
+        """Continue the current sweep of stale records, or start one if there are many."""
         if not self._count:
             self.clear()
         if self._unswept:
@@ -179,9 +180,9 @@ class DelayIndex:
             self._waiting = {ledger: bits for ledger, bits in self._waiting.items() if any(bits)}
 
     def _sweep_run(self, number: int) -> None:
-        """Drop the records of a run without a bit, except its first, which identifies it in the heap of heads.
+        """Remove the stale records of a run, except the first record, which identifies the run in the heap of heads.
 
-        A small remainder is moved to the newest records, so that runs do not stay small.
+        If few records remain, they are moved to the newest records, so that small runs do not accumulate.
         """
         run = self._runs.get(number)
         if run is None:

@@ -1,8 +1,8 @@
-"""Delayed delivery of one subscription: the waiting entries, and the timer for the next one.
+"""Delayed delivery for a subscription: the waiting entries, and the timer for the next one.
 
-An entry is never delivered early. It may be late by up to one tick: entries that become due within a tick are delivered
-together. Delayed entries are found by reading: after a restart, and when the first consumer returns, the dispatcher
-reads the same entries again. Only ledgers listed by the log (`delayed_ledgers`) are inspected.
+Entries are never delivered early, but may be late by up to one tick, because entries that become due within a tick are
+delivered together. The dispatcher finds delayed entries when it reads them, and rereads them after a restart and when
+the first consumer returns. It only inspects entries in the ledgers listed in the log's `delayed_ledgers`.
 
 Source: broker reference, section Delayed delivery.
 """
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from ..storage.entry import StoredEntry
 
 LONGEST_SLEEP_MS = 10_000
-"""Maximum timer delay: the wall clock or the policy may change meanwhile."""
+"""Maximum timer delay, since the wall clock or the policy may change meanwhile."""
 
 
 class Delays:
-    """The delayed entries of one subscription.
+    """The delayed entries of a subscription.
 
     Args:
-        policy: returns the current policy of the topic.
-        now_ms: the wall clock.
+        policy: returns the topic's current policy for delayed delivery.
+        now_ms: wall clock, in milliseconds.
         wake: called when an entry has become due.
     """
 
@@ -49,11 +49,11 @@ class Delays:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the index."""
+        """Memory of the index, in bytes."""
         return self._index.size_bytes
 
     def holds_back(self, entry: StoredEntry) -> bool:
-        """Return whether an entry has to wait, in which case it is added to the index."""
+        """Return whether an entry must wait; if so, it is added to the index."""
         if entry.position in self._index:
             return True
         try:
@@ -68,7 +68,7 @@ class Delays:
         return True
 
     def take_due(self, limit: int) -> list[Position]:
-        """Remove and return due positions, at most ``limit``."""
+        """Remove and return at most ``limit`` positions of due entries."""
         now_ms = self._now_ms()
         first_ms = self._index.first_ms()
         if first_ms is None:
@@ -89,11 +89,11 @@ class Delays:
             self._index.forget(position)
 
     def forget_up_to(self, position: Position) -> None:
-        """Remove all entries up to an acknowledged position."""
+        """Remove all entries up to and including an acknowledged position."""
         self._index.forget_up_to(position)
 
     def clear(self) -> None:
-        """Remove everything: delayed entries are found again by reading."""
+        """Remove all entries; the dispatcher finds them again by reading."""
         self._index.clear()
         self._disarm()
 

@@ -1,12 +1,12 @@
-"""The memory for unsent bytes of slow peers, shared by all connections of a broker.
+"""The memory limit for unsent bytes of slow peers, shared by all connections of a broker.
 
-A connection whose peer reads more slowly than the broker writes counts with its unsent bytes. The more such connections
-there are, the fewer unsent bytes each may have (`share_bytes`). Above the limit, memory is short:
+A peer is slow if it reads less than the broker writes; the unsent bytes of all slow peers are counted. The more slow
+peers there are, the fewer unsent bytes each may have (`share_bytes`). Above the limit, memory is short:
 
-* subscriptions read little at a time, and those with large messages wait until enough is free;
-* a connection whose peer reads nothing for `STALLED_S` is closed.
+* subscriptions read less at a time, and subscriptions with large messages wait until memory is available;
+* connections whose peers read nothing for `STALLED_S` are closed.
 
-Above twice the limit, connections are closed at once, longest stalled first.
+Above twice the limit, connections are closed immediately, starting with the longest stalled one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LEAST_SHARE_BYTES = 64 * 1024
-"""Minimum share of a connection, however many there are."""
+"""Minimum share of a connection."""
 SHORT_READ_BYTES = 64 * 1024
-"""Bytes that a subscription reads at a time while memory is short; with larger messages on average, it waits."""
+"""Maximum bytes per read while memory is short; subscriptions whose messages are larger on average wait."""
 STALLED_S = 5.0
-"""How long a peer may read nothing while memory is short."""
+"""Time after which the connection of a peer that reads nothing is closed while memory is short."""
 LOOK_S = 1.0
-"""Interval of that check."""
+"""Interval of the check for stalled peers."""
 SERVED_AT_ONCE = 4
-"""Subscriptions resumed at a time after memory was short, as each may read a large message."""
+"""Number of subscriptions resumed at a time after memory was short, since each may read a large message."""
 SERVE_S = 0.02
 SETTING = "maxMessagePublishBufferSizeInMB"
 
@@ -36,13 +36,13 @@ class Peer(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the peer has not read yet."""
+        """Number of bytes that the peer has not read yet."""
 
     def limit_unsent(self, share_bytes: int) -> None:
-        """Stop writing to consumers above this many unsent bytes."""
+        """Stop writing to the connection's consumers above this number of unsent bytes."""
 
     def give_way(self, reason: str) -> None:
-        """Close at once."""
+        """Close the connection immediately; ``reason`` is logged."""
 
 
 @dataclass(slots=True)
@@ -52,18 +52,18 @@ class _Unsent:
 
 
 class DeliveryMemory:
-    """The connections that wait for slow peers.
+    """Accounts for the unsent bytes of slow peers, and enforces the limits.
 
     Args:
-        limit_bytes: returns the limit for all connections; 0 or less is unlimited.
-        most_bytes: limit for one connection (`write_buffer_bytes`).
+        limit_bytes: returns the limit for all connections; 0 or less for unlimited.
+        most_bytes: maximum for a single connection (`write_buffer_bytes`).
         peers: returns all connections.
-        time_s: a clock; that of the running loop if omitted.
+        time_s: clock in seconds; the running loop's clock if omitted.
 
     Attributes:
         is_short: whether the unsent bytes exceed the limit.
-        unsent_bytes: bytes waiting for peers, as last reported.
-        share_bytes: current limit for one connection.
+        unsent_bytes: unsent bytes of all slow peers, as of the last update.
+        share_bytes: current limit for a single connection.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class DeliveryMemory:
         return f"DeliveryMemory(unsent={self.unsent_bytes}, peers={len(self._unsent)}, waiting={len(self._waiting)})"
 
     def paused(self, peer: Peer) -> None:
-        """Note that a peer reads more slowly than the broker writes."""
+        """Start counting the unsent bytes of a peer that reads less than the broker writes."""
         self.resumed(peer)
         size = peer.unsent_bytes
         self._unsent[peer] = _Unsent(size, self._time_s())
@@ -98,14 +98,14 @@ class DeliveryMemory:
         self._judge()
 
     def resumed(self, peer: Peer) -> None:
-        """Note that a peer has caught up, or is gone."""
+        """Stop counting the unsent bytes of a peer that has caught up or disconnected."""
         unsent = self._unsent.pop(peer, None)
         if unsent is not None:
             self.unsent_bytes -= unsent.size
             self._judge()
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call ``go_on``, in order of the calls, once enough memory is free."""
+        """Call ``go_on`` once enough memory is available; callbacks are called in first-in, first-out order."""
         self._waiting.append(go_on)
 
     def _judge(self) -> None:
@@ -122,7 +122,7 @@ class DeliveryMemory:
             self._serving = loop.call_later(0, self._serve)
         share = limit // (2 << len(self._unsent).bit_length()) if limit > 0 else self._most_bytes
         share = min(max(share, LEAST_SHARE_BYTES), self._most_bytes)
-        # Raised late, so that connections are rarely notified.
+        # Increase the share only in large steps, so that connections are rarely notified.
         if share < self.share_bytes or share >= 4 * self.share_bytes or (share > self.share_bytes and not self._unsent):
             self.share_bytes = share
             loop.call_soon(self._tell_share)
@@ -170,7 +170,9 @@ class DeliveryMemory:
     def _close(self, peer: Peer, unsent: _Unsent, now_s: float) -> None:
         waited_s = now_s - unsent.since_s
         self.resumed(peer)
-        peer.give_way(f"has taken none of {unsent.size} bytes for {waited_s:.0f} s while memory is short ({SETTING})")
+        peer.give_way(
+            f"has read none of {unsent.size} pending bytes for {waited_s:.0f} s while memory is short ({SETTING})"
+        )
 
     def _refresh(self) -> None:
         """Update the unsent bytes of all slow peers."""

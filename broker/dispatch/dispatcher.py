@@ -1,4 +1,4 @@
-"""The common part of all dispatchers: scheduling, error handling, and charging of permits."""
+"""The base class of all dispatchers: scheduling, error handling, and rate limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_DELAY_S = 1.0
-"""Delay before a failed load is retried; doubles with each consecutive failure."""
+"""Initial delay before a failed load is retried; it doubles with each consecutive failure."""
 LONGEST_RETRY_DELAY_S = 60.0
 
 _position = itemgetter(0)
@@ -53,14 +53,14 @@ class EntryReader:
         self._backoff: Backoff | None = None  # while loads fail
 
     def use(self, source: Log | CompactedReading) -> None:
-        """Switch to another source."""
+        """Read from another source from now on."""
         self.forget()
         self._source = source
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on, in order; empty while they are being loaded or do not exist yet.
+        """Return entries from ``start`` on, or an empty list while they are being loaded or do not exist yet.
 
-        When a load ends, ``on_loaded`` is called; the same read then returns the loaded entries.
+        When loading has finished, ``on_loaded`` is called, and the same read then returns the loaded entries.
         """
         if self._task is not None:
             return []
@@ -84,7 +84,7 @@ class EntryReader:
             self._backoff = self._backoff or Backoff(RETRY_DELAY_S, LONGEST_RETRY_DELAY_S)
             delay_s = self._backoff.next_s()
             log.error(
-                "reading %s from %s:%s failed, trying again in %s s: %s", self._source.name, *start, delay_s, error,
+                "cannot read %s from %s:%s, retrying in %s s: %s", self._source.name, *start, delay_s, error,
                 exc_info=None if isinstance(error, MagnetarError) else error,
             )  # fmt: skip
             await asyncio.sleep(delay_s)
@@ -106,15 +106,15 @@ class EntryReader:
 C = TypeVar("C", bound=ConsumerPort)
 
 READS_PER_TURN = 8
-"""Reads of one subscription before yielding to the event loop."""
+"""Maximum number of consecutive reads by a subscription before it yields to the event loop."""
 
 
 class Dispatcher(ABC, Generic[C]):
     """Dispatches the entries of a subscription to its consumers.
 
     Attributes:
-        kind: the type (SubType) of its consumers.
-        active: the consumer that gets all entries, under types that have one.
+        kind: subscription type (SubType).
+        active: consumer that receives all entries, for Exclusive and Failover; otherwise None.
     """
 
     def __init__(self, subscription: SubscriptionPort, kind: int, log: Log, config: BrokerConfig, tasks: TaskSet):
@@ -137,7 +137,7 @@ class Dispatcher(ABC, Generic[C]):
         return self._next
 
     def wake(self) -> None:
-        """Run in the next turn of the loop."""
+        """Run in the next iteration of the event loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run_scheduled)
@@ -151,10 +151,10 @@ class Dispatcher(ABC, Generic[C]):
         self.run()
 
     def run(self) -> None:
-        """Dispatch available entries as far as the permits go, up to a limit per turn."""
+        """Dispatch available entries as permits allow, up to a limit per loop iteration."""
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
+        except Exception as error:  # noqa: BLE001 - isolates subscriptions: others continue, and consumers do not wait forever
             self._subscription.fail(error)
 
     @property
@@ -163,10 +163,13 @@ class Dispatcher(ABC, Generic[C]):
         return self._memory.is_short or bool(self._subscription.dispatch_limits)
 
     def _room(self, entries: int) -> tuple[int, int]:
-        """Return how many of ``entries`` may be read now, and how many bytes; schedules the next run if none.
+        """Return the maximum number of entries and bytes to read now; schedule the next run if it is 0.
 
-        A batch counts as its messages, so a read may exceed the rate; then the next read waits longer. While memory is
-        short, reads are small and large messages wait.
+        A batch counts as its number of messages, so a read may exceed the rate, and then the next read waits longer.
+        While memory is short, reads are small, and subscriptions with large messages wait.
+
+        Args:
+            entries: maximum number of entries according to the permits.
         """
         bytes_ = self._config.max_read_bytes
         if self._memory.is_short:
@@ -186,7 +189,7 @@ class Dispatcher(ABC, Generic[C]):
         return entries, bytes_
 
     def _wait_for_memory(self) -> None:
-        """Drop entries read ahead, and resume once enough memory is free."""
+        """Drop entries read ahead, and resume once enough memory is available."""
         self._reader.forget()
         if not self._waits_for_memory:
             self._waits_for_memory = True
@@ -201,7 +204,7 @@ class Dispatcher(ABC, Generic[C]):
         self.run()
 
     def _charge(self, deliveries: list[Delivery], messages: int) -> None:
-        """Charge dispatched entries to the rate limits."""
+        """Count dispatched entries towards the rate limits."""
         if self._subscription.dispatch_limits:
             bytes_ = sum(len(entry.payload) for entry, _, _ in deliveries)
             for limit in self._subscription.dispatch_limits:
@@ -216,23 +219,24 @@ class Dispatcher(ABC, Generic[C]):
 
     @abstractmethod
     def _run(self) -> None:
-        """Dispatch available entries; an exception closes the consumers."""
+        """Dispatch available entries; if this raises, the consumers are closed."""
 
 
 def limit_message_count(entry: StoredEntry, max_message_bytes: int) -> StoredEntry:
-    """Return an entry with a plausible number of messages, whatever its producer said.
+    """Return an entry with its number of messages limited to a plausible value.
 
-    A client returns one permit for each message of an entry, but only one for a batch that it cannot parse. So a batch
-    that claims more messages than its bytes can hold is charged as one message; otherwise it would use up the permits
-    of its consumer forever.
+    A client returns one permit for each message of an entry, but only one permit for a batch that it cannot parse. So a
+    batch that declares more messages than its bytes can contain is charged as one message. Otherwise, its consumer
+    would permanently lose permits.
+
+    This parses the entry, so call it only for entries that are too small for their number of messages or exceed the
+    permits.
 
     Source: Pulsar binary protocol, section FLOW permits.
 
-    Call it for entries that seem too small for their messages, or exceed the permits; it parses the entry.
-
     Args:
-        entry: as it is stored.
-        max_message_bytes: the largest batch that clients accept, uncompressed.
+        entry: the entry as stored.
+        max_message_bytes: maximum uncompressed size of a batch that clients accept.
     """
     try:
         metadata, body = open_payload(entry.payload)

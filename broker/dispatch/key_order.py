@@ -1,8 +1,8 @@
-"""Key_Shared ordering: which entry may go to which consumer while consumers come and go. Pure logic.
+"""Key_Shared ordering: determines which consumer may receive an entry while consumers join and leave. Pure logic.
 
-The selector assigns each slot of keys to a consumer. Two rules keep the order within a slot: an entry does not overtake
-a waiting entry of its slot; and a slot that moves to another consumer drains first: its entries are not dispatched
-while the old consumer has unacknowledged entries of the slot.
+The selector assigns slots of keys to consumers. Two rules preserve the order within a slot. First, an entry does not
+overtake a waiting entry of the same slot. Second, a slot that is reassigned to another consumer drains first: its
+entries are not dispatched while the old consumer has unacknowledged entries of the slot.
 
 Source: Pulsar binary protocol, section Key_Shared (ordering rules of 4.0).
 """
@@ -22,7 +22,7 @@ C = TypeVar("C", bound=Named)
 
 
 class Draining(NamedTuple):
-    """A slot that moved to another consumer while the old one still has unacknowledged entries of it."""
+    """A reassigned slot whose old consumer still has unacknowledged entries."""
 
     slot: int
     unacked_entries: int
@@ -30,31 +30,33 @@ class Draining(NamedTuple):
 
 
 class KeyOrder(Generic[C]):
-    """Slots of held and waiting entries, and the queue of each consumer.
+    """Tracks the slots of held and waiting entries, and a queue of waiting entries per consumer.
+
+    An entry is held while a consumer has not acknowledged it, and waits until it can be dispatched.
 
     Args:
         selector: assigns slots to consumers.
-        keeps_order: False if consumers allow entries out of order; then only the selector decides.
+        keeps_order: whether to preserve the order; if False, entries go to the owner of their slot immediately.
 
     Attributes:
-        cleared: by consumer: number of its former slots that have drained.
+        cleared: number of former slots of each consumer that have drained.
     """
 
     def __init__(self, selector: Selector[C], *, keeps_order: bool):
         self.selector = selector
         self.keeps_order = keeps_order
         self.cleared: dict[C, int] = {}
-        self._owners: dict[int, C | None] = {}  # by slot: the selector's answer since the last join or leave
-        self._slots: dict[Position, int] = {}  # of entries that are held or waiting
-        self._held: dict[int, tuple[C, int]] = {}  # by slot: the consumer that holds entries of it, and how many
+        self._owners: dict[int, C | None] = {}  # by slot; cached until a consumer joins or leaves
+        self._slots: dict[Position, int] = {}  # slots of held and waiting entries
+        self._held: dict[int, tuple[C, int]] = {}  # by slot: consumer that holds its entries, and their number
         self._waiting: set[Position] = set()
         self._waiting_in: dict[int, int] = {}  # by slot: number of waiting entries
-        self._queues: dict[C | None, list[Position]] = {}  # heaps; None: of slots without an owner
-        self._draining: dict[int, list[Position]] = {}  # by slot: a heap of the entries that wait for it
+        self._queues: dict[C | None, list[Position]] = {}  # heaps; the key None is for slots without an owner
+        self._draining: dict[int, list[Position]] = {}  # by slot: heap of the entries that wait until it has drained
 
     @property
     def waiting(self) -> int:
-        """Number of entries waiting for dispatch."""
+        """Number of waiting entries."""
         return len(self._waiting)
 
     def slot_of(self, position: Position) -> int:
@@ -67,14 +69,14 @@ class KeyOrder(Generic[C]):
         """Add a consumer.
 
         Raises:
-            ConsumerAssignError: no slots can be assigned to it; nothing has changed.
+            ConsumerAssignError: no slots can be assigned to the consumer; nothing has changed.
         """
         self.selector.add(consumer)
         self.cleared[consumer] = 0
         self._deal()
 
     def remove(self, consumer: C, held: Iterable[Position]) -> None:
-        """Remove a consumer; the entries it held wait for the others."""
+        """Remove a consumer; its held entries wait for other consumers."""
         self.selector.remove(consumer)
         self.cleared.pop(consumer, None)
         for position in held:
@@ -83,12 +85,12 @@ class KeyOrder(Generic[C]):
         self._deal()
 
     def _deal(self) -> None:
-        """Sort the waiting entries by consumer again."""
+        """Reassign all waiting entries to the queues of consumers."""
         self._owners.clear()
         self._draining = {slot: [] for slot, (holder, _) in self._held.items() if self.owner(slot) is not holder}
         self._queues = {}
         for position in sorted(self._waiting):
-            self._queue_of(self._slots[position]).append(position)  # in order, which is a valid heap
+            self._queue_of(self._slots[position]).append(position)  # a sorted list is a valid heap
 
     def _queue_of(self, slot: int) -> list[Position]:
         queue = self._draining.get(slot)
@@ -105,7 +107,7 @@ class KeyOrder(Generic[C]):
     # Entries
 
     def turn_of(self, slot: int) -> C | None:
-        """Return the consumer for a new entry of a slot, or None if the entry has to wait."""
+        """Return the consumer for a new entry of a slot, or None if the entry must wait."""
         if self.keeps_order and (slot in self._waiting_in or slot in self._draining):
             return None
         return self.owner(slot)
@@ -118,7 +120,7 @@ class KeyOrder(Generic[C]):
             self._held[slot] = (consumer, 1 if held is None else held[1] + 1)
 
     def wait(self, position: Position, slot: int) -> None:
-        """Add a waiting entry, unless it is waiting already."""
+        """Add a waiting entry, unless it is already waiting."""
         self._slots[position] = slot
         if position not in self._waiting:
             self._note_waiting(position)
@@ -130,13 +132,13 @@ class KeyOrder(Generic[C]):
         self._waiting_in[slot] = self._waiting_in.get(slot, 0) + 1
 
     def come_back(self, position: Position) -> None:
-        """Return a held entry to the waiting ones."""
+        """Make a held entry wait again."""
         slot = self._slots[position]
         self._let_go(position)
         self.wait(position, slot)
 
     def _let_go(self, position: Position) -> bool:
-        """Record the release of an entry; returns whether its slot has drained."""
+        """Release a held entry, and return whether its slot has drained."""
         if not self.keeps_order:
             return False
         slot = self._slots[position]
@@ -156,7 +158,7 @@ class KeyOrder(Generic[C]):
         return True
 
     def head(self, consumer: C) -> Position | None:
-        """Return the first waiting entry that can be dispatched to a consumer now, or None."""
+        """Return the first waiting entry that can be dispatched to the consumer now, or None."""
         queue = self._queues.get(consumer)
         while queue:
             if queue[0] in self._waiting:
@@ -165,7 +167,7 @@ class KeyOrder(Generic[C]):
         return None
 
     def take(self, consumer: C) -> Position:
-        """Remove the first waiting entry of a consumer (`head`); follow with `hold` or `forget`."""
+        """Remove and return the first waiting entry of a consumer (`head`); must be followed by `hold` or `forget`."""
         position = heapq.heappop(self._queues[consumer])
         self._not_waiting(position)
         return position
@@ -180,29 +182,29 @@ class KeyOrder(Generic[C]):
             del self._waiting_in[slot]
 
     def release(self, position: Position) -> bool:
-        """Record that a held entry was acknowledged; returns whether its slot has drained."""
+        """Record that a held entry was acknowledged, and return whether its slot has drained."""
         ended = self._let_go(position)
         del self._slots[position]
         return ended
 
     def forget(self, position: Position) -> None:
-        """Forget an entry that is waiting, taken or unknown, because it was acknowledged or deleted."""
+        """Forget an entry that is not held, because it was acknowledged or deleted."""
         if position in self._waiting:
             self._not_waiting(position)
         self._slots.pop(position, None)
 
     def forget_up_to(self, position: Position) -> None:
-        """Forget waiting entries up to an acknowledged position; held ones were released before."""
+        """Forget waiting entries up to an acknowledged position; held entries must be released first."""
         for each in [each for each in self._waiting if each <= position]:
             self.forget(each)
 
     def clear(self) -> None:
-        """Forget all entries, but keep the consumers."""
+        """Forget all entries but not the consumers."""
         for store in (self._slots, self._held, self._waiting, self._waiting_in, self._queues, self._draining):
             store.clear()
 
     def draining(self) -> dict[C, list[Draining]]:
-        """Return the draining slots, by their old consumer."""
+        """Return the draining slots, grouped by old consumer."""
         found: dict[C, list[Draining]] = {}
         for slot in sorted(self._draining):
             holder, count = self._held[slot]

@@ -1,7 +1,7 @@
-"""Dispatcher of Key_Shared subscriptions: all entries of a key go to one consumer, in the order kept by `KeyOrder`.
+"""The dispatcher of Key_Shared subscriptions: all entries with a key go to the same consumer, ordered by `KeyOrder`.
 
-Entries that cannot be dispatched now wait, known only by position, and are read again later. Above a limit of waiting
-entries, no new ones are read.
+Entries that cannot be dispatched yet are tracked by position and reread later. Above a limit of waiting entries, no new
+entries are read.
 
 Source: Pulsar binary protocol, section Key_Shared.
 """
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class KeySharedPolicy(NamedTuple):
-    """How the consumers of a subscription share keys; must be the same for all of them."""
+    """How the consumers of a subscription share keys; all consumers must have the same policy."""
 
     mode: int = KeySharedMode.AUTO_SPLIT
     allows_out_of_order: bool = False
 
     @property
     def mode_name(self) -> str:
-        """AUTO_SPLIT or STICKY."""
+        """Name of the mode: AUTO_SPLIT or STICKY."""
         return KeySharedMode.Name(self.mode)
 
     def check_same(self, other: KeySharedPolicy) -> None:
-        """Raise ConsumerBusy if a joining consumer has another policy."""
+        """Raise ConsumerBusy if the policy of a joining consumer differs."""
         if self.mode != other.mode:
             raise ConsumerBusy(
                 f"Subscription is of different type. Active subscription key_shared mode of '{self.mode_name}' is"
@@ -60,7 +60,7 @@ def _word(flag: bool) -> str:
 
 
 def policy_of(command: CommandSubscribe) -> KeySharedPolicy:
-    """Return the policy of a consumer."""
+    """Return the policy requested by a consumer."""
     return KeySharedPolicy(command.keySharedMeta.keySharedMode, command.keySharedMeta.allowOutOfOrderDelivery)
 
 
@@ -68,7 +68,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
     """Dispatches the entries of a subscription to the owners of their keys.
 
     Attributes:
-        policy: the policy of all consumers.
+        policy: policy of all consumers.
     """
 
     KIND = CommandSubscribe.Key_Shared
@@ -94,12 +94,12 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     @property
     def replay_entries(self) -> int:
-        """Number of entries waiting for dispatch, for the first time or again."""
+        """Number of entries that wait for dispatch or redelivery."""
         return self._keys.waiting + len(self.replay)
 
     @property
     def ranges(self) -> dict[C, list[Range]]:
-        """The slots of each consumer, in ascending order."""
+        """The slot ranges of each consumer, in ascending order."""
         found: dict[C, list[Range]] = {}
         for consumer, each in self._selector.ranges():
             found.setdefault(consumer, []).append(each)
@@ -107,33 +107,33 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     @property
     def draining(self) -> dict[C, list[Draining]]:
-        """The draining slots, by their old consumer."""
+        """The draining slots, grouped by old consumer."""
         return self._keys.draining()
 
     @property
     def cleared(self) -> dict[C, int]:
-        """By consumer: number of its former slots that have drained."""
+        """The number of former slots of each consumer that have drained."""
         return self._keys.cleared
 
     def has_for(self, consumer: C) -> bool:
-        """Return whether a waiting entry can be dispatched to a consumer now."""
+        """Return whether a waiting entry can be dispatched to the consumer now."""
         return self._keys.head(consumer) is not None
 
     # Consumers
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return the consumer whose keys conflict with ``ranges``, or None if the new consumer may join.
+        """Return the consumer whose keys conflict with ``ranges``, or None if a consumer with these ranges may join.
 
         Raises:
-            ConsumerAssignError: no keys can be assigned to it, even if other consumers leave.
+            ConsumerAssignError: no keys can be assigned to the new consumer.
         """
         return self._selector.conflict(ranges)
 
     def add(self, consumer: C) -> None:
-        """Add a consumer; the first one begins at the first unacknowledged entry.
+        """Add a consumer; the first consumer starts at the first unacknowledged entry.
 
         Raises:
-            ConsumerAssignError: no slots can be assigned to it; nothing has changed.
+            ConsumerAssignError: no slots can be assigned to the consumer; nothing has changed.
         """
         if not len(self._order):
             self._go_back()
@@ -141,7 +141,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._order.add(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer; its keys and held entries go to the others."""
+        """Remove a consumer; its keys and held entries go to other consumers."""
         if consumer in self._order:
             self._keys.remove(consumer, consumer.pending)
         super().remove(consumer)
@@ -151,7 +151,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._keys.clear()
 
     def _give_back(self, positions: Iterable[Position], *, counted: bool) -> None:
-        if counted:  # else the consumer left, which `KeyOrder.remove` handles
+        if counted:  # otherwise, the consumer left, which is handled by `KeyOrder.remove`
             self.replay.count_again(positions)
             for position in positions:
                 self._keys.come_back(position)
@@ -182,7 +182,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         )
 
     def _give_waiting(self, limit: int, most_bytes: int) -> bool:
-        """Dispatch waiting entries to available consumers; returns whether any was removed from the queues."""
+        """Dispatch waiting entries to available consumers, and return whether any entry was removed from a queue."""
         ready = [consumer for consumer in self._order if consumer.is_available]
         heads = [head for consumer in ready if (head := self._keys.head(consumer)) is not None]
         if not heads:
@@ -205,7 +205,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
                 moved = True
                 slot = self._keys.slot_of(self._keys.take(consumer))
                 entry = found.get(head)
-                # The log skipped this entry: it was trimmed or deleted, and can no longer be dispatched.
+                # If the log skipped this entry, it was deleted and can no longer be dispatched.
                 if entry is None or not self._is_wanted(entry):
                     self._forget(head)
                 else:
@@ -215,7 +215,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return moved
 
     def _give_due(self, limit: int, most_bytes: int) -> bool:
-        """Dispatch or queue delayed entries that are due."""
+        """Dispatch or queue due delayed entries, and return whether there were any."""
         if not self.replay:
             return False
         entries = self._read_replay(limit, most_bytes)
@@ -225,7 +225,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return bool(entries)
 
     def _give_new(self, limit: int, most_bytes: int) -> bool:
-        """Dispatch or queue new entries of the log."""
+        """Dispatch or queue new entries of the log, and return whether there were any."""
         config = self._config
         most = min(config.key_shared_look_ahead_per_consumer * len(self._order), config.key_shared_look_ahead)
         if self._keys.waiting >= most:
@@ -262,11 +262,11 @@ class KeySharedDispatcher(SharedDispatcher[C]):
             self._send(consumer, deliveries)
 
     def _permits_of(self, consumer: C) -> int:
-        """Return how many messages a consumer can take now."""
+        """Return the number of messages that can be sent to a consumer now."""
         return min(consumer.permits, self._unacked_allowance(consumer)) if consumer.is_available else 0
 
     def _is_wanted(self, entry: StoredEntry) -> bool:
-        """Return whether an entry can be dispatched: not acknowledged, and not delayed."""
+        """Return whether an entry can be dispatched, because it is neither acknowledged nor delayed."""
         cursor = self._subscription.cursor
         position = entry.position
         if (cursor.has_holes or position <= cursor.mark_delete) and cursor.is_acknowledged(position):
@@ -277,7 +277,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return delays is None or not delays.holds_back(entry)
 
     def _give(self, consumer: C, entry: StoredEntry, slot: int, room: int, deliveries: list[Delivery]) -> int:
-        """Add an entry to a consumer's deliveries; returns its messages."""
+        """Add an entry to a consumer's deliveries, and return its number of messages."""
         cursor = self._subscription.cursor
         position, payload, messages = entry
         if messages > room or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):

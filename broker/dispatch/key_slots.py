@@ -1,6 +1,7 @@
-"""Keys of entries, and the assignment of keys to the consumers of a Key_Shared subscription. Pure logic.
+"""Keys of entries, and the assignment of keys to consumers of Key_Shared subscriptions. Pure logic.
 
-A key is hashed to a slot, and a selector assigns slots to consumers, in one of the three ways of Pulsar 4.0.
+Keys are hashed to slots, and a selector assigns slots to consumers. There is a selector for each of Pulsar 4.0's three
+methods.
 
 Source: Pulsar binary protocol, section Key_Shared.
 """
@@ -22,21 +23,21 @@ from ...wire.payload import open_payload
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 
 SLOTS = 65536
-"""Slots of ranges, from 0 on; no key hashes to slot 0."""
+"""Number of slots; no key hashes to slot 0."""
 POINTS = 100
-"""Points of a consumer on the ring of consistent hashing."""
+"""Number of points per consumer on the hash ring."""
 NO_KEY = b"NONE_KEY"
-"""The key of unreadable entries."""
+"""Key of entries with unreadable metadata."""
 
 Range = tuple[int, int]
 """First and last slot, inclusive."""
 
 
 def entry_key(payload: bytes) -> bytes:
-    """Return the routing key of an entry: ordering key, partition key, or a key that no other entry has.
+    """Return the routing key of an entry: its ordering key, its partition key, or else a unique key.
 
     Args:
-        payload: payload section of the entry; a batch has the key of its own metadata.
+        payload: payload section of the entry; for a batch, the metadata of the whole batch counts.
     """
     try:
         metadata, _ = open_payload(payload)
@@ -50,24 +51,24 @@ def entry_key(payload: bytes) -> bytes:
             try:
                 return base64.b64decode(key, validate=True)
             except binascii.Error:
-                return key  # marked as base64 but invalid: use it as it is
+                return key  # marked as base64 but invalid, so used unchanged
         return key
     return b"%b-%d" % (_bytes(metadata.producer_name), metadata.sequence_id)
 
 
 def _bytes(text: str | bytes) -> bytes:
-    """Return a string field's bytes; an invalid UTF-8 field is already bytes."""
+    """Return the bytes of a string field, which is already bytes if it is not valid UTF-8."""
     return text.encode() if isinstance(text, str) else text
 
 
 class Named(Protocol):
-    """A consumer as seen by a selector."""
+    """A consumer, as seen by a selector."""
 
     name: str
 
     @property
     def key_ranges(self) -> Sequence[Range]:
-        """Requested slots, under sticky ranges."""
+        """Slot ranges requested by the consumer."""
 
 
 C = TypeVar("C", bound=Named)
@@ -77,14 +78,14 @@ class Selector(ABC, Generic[C]):
     """Assigns slots to consumers."""
 
     def slot(self, key: bytes) -> int:
-        """Return the slot of a key: 1 to 65535."""
+        """Return the slot of a key, from 1 to 65535."""
         return murmur3_32(key) % SLOTS or 1
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return the consumer whose slots conflict with the requested ones, or None if the new consumer may join.
+        """Return the consumer whose slots conflict with ``ranges``, or None if a consumer with these ranges may join.
 
         Raises:
-            ConsumerAssignError: no slots can be assigned, even if other consumers leave.
+            ConsumerAssignError: no slots can be assigned to the new consumer.
         """
         return None
 
@@ -93,12 +94,12 @@ class Selector(ABC, Generic[C]):
         """Assign slots to a consumer.
 
         Raises:
-            ConsumerAssignError: no slots are left for it; see `conflict`.
+            ConsumerAssignError: no slots can be assigned to the consumer; see `conflict`.
         """
 
     @abstractmethod
     def remove(self, consumer: C) -> None:
-        """Reassign a consumer's slots to the others."""
+        """Remove a consumer, so that its slots are assigned to others or have no owner."""
 
     @abstractmethod
     def select(self, slot: int) -> C | None:
@@ -106,11 +107,11 @@ class Selector(ABC, Generic[C]):
 
     @abstractmethod
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return the ranges with their owners, in ascending order."""
+        """Return the slot ranges with their owners, in ascending order."""
 
 
 class SplitRanges(Selector[C]):
-    """Ranges split by each new consumer, which gets the lower half of the largest one (auto-split without a ring)."""
+    """Auto-split without consistent hashing: a new consumer receives the lower half of the largest range."""
 
     def __init__(self) -> None:
         self._bounds: list[int] = []
@@ -120,7 +121,7 @@ class SplitRanges(Selector[C]):
         """Assign the lower half of the largest range to a consumer.
 
         Raises:
-            ConsumerAssignError: all ranges consist of one slot.
+            ConsumerAssignError: all ranges consist of a single slot.
         """
         if not self._bounds:
             self._bounds, self._owners = [SLOTS], [consumer]
@@ -131,10 +132,10 @@ class SplitRanges(Selector[C]):
         self._owners.insert(index, consumer)
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return None.
+        """Return None, since no ranges are requested.
 
         Raises:
-            ConsumerAssignError: all ranges consist of one slot.
+            ConsumerAssignError: all ranges consist of a single slot.
         """
         if self._bounds and self._widest()[1] <= 1:
             raise ConsumerAssignError("No more range can assigned to new consumer")
@@ -146,20 +147,20 @@ class SplitRanges(Selector[C]):
         return widths.index(widest), widest
 
     def remove(self, consumer: C) -> None:
-        """Merge a consumer's range into the next higher one; the highest one into the next lower."""
+        """Merge a consumer's range into the next higher range, or the highest range into the next lower one."""
         if consumer not in self._owners:
             return
         index = self._owners.index(consumer)
         del self._owners[index]
-        # Without the highest range, the one below it extends to the end.
+        # If the highest range is removed, the range below it extends to the end.
         del self._bounds[index if index < len(self._owners) else max(index - 1, 0)]
 
     def select(self, slot: int) -> C | None:
-        """Return the owner of a slot, or None without consumers."""
+        """Return the owner of a slot, or None if there are no consumers."""
         return self._owners[bisect_left(self._bounds, slot)] if self._owners else None
 
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return the ranges with their owners, in ascending order."""
+        """Return the slot ranges with their owners, in ascending order."""
         first = 0
         found = []
         for bound, owner in zip(self._bounds, self._owners, strict=True):
@@ -169,16 +170,18 @@ class SplitRanges(Selector[C]):
 
 
 class HashRing(Selector[C]):
-    """A hash ring with several points per consumer (consistent hashing); the next point owns a slot."""
+    """Consistent hashing: each consumer has several points on a ring, and the next point owns a slot."""
 
     def __init__(self, points: int = POINTS) -> None:
         self._count = points
         self._points: list[int] = []  # in order
-        self._queues: dict[int, list[C]] = {}  # by point; the first consumer owns it, the others follow
-        self._indexes: dict[str, dict[int, C]] = {}  # by name of consumers
+        self._queues: dict[
+            int, list[C]
+        ] = {}  # by point; the first consumer owns the point, the others are its successors
+        self._indexes: dict[str, dict[int, C]] = {}  # by consumer name
 
     def slot(self, key: bytes) -> int:
-        """Return the slot of a key: 1 to 65535."""
+        """Return the slot of a key, from 1 to 65535."""
         return murmur3_32(key) % (SLOTS - 1) + 1
 
     def _points_of(self, name: str, index: int) -> list[int]:
@@ -214,14 +217,14 @@ class HashRing(Selector[C]):
                 del self._points[bisect_left(self._points, point)]
 
     def select(self, slot: int) -> C | None:
-        """Return the owner of a slot, or None without consumers."""
+        """Return the owner of a slot, or None if there are no consumers."""
         if not self._points:
             return None
         index = bisect_left(self._points, slot)
         return self._queues[self._points[index if index < len(self._points) else 0]][0]
 
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return the ranges with their owners, in ascending order; adjacent ranges of a consumer are joined."""
+        """Return the slot ranges with their owners, in ascending order; adjacent ranges of a consumer are merged."""
         found: list[tuple[C, Range]] = []
         ends = [*self._points, SLOTS - 1] if self._points else []
         first = 1
@@ -238,20 +241,20 @@ class HashRing(Selector[C]):
 
 
 class StickyRanges(Selector[C]):
-    """Ranges requested by consumers; a slot outside all ranges has no owner."""
+    """Sticky ranges: consumers request ranges, and a slot outside all ranges has no owner."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[Range, C]] = []  # in order
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return the first consumer that owns some of these slots, or None if all are free.
+        """Return a consumer that owns some of these slots, or None if all of them are available.
 
         Raises:
             ConsumerAssignError: the ranges are invalid.
         """
         check_ranges(ranges)
         for first, last in ranges:
-            # Ranges do not overlap: the first candidate begins at or before ``first``, or is the next one.
+            # Ranges do not overlap: candidates are the range that begins at or before ``first`` and the next one.
             index = max(self._index_of(first), 0)
             for (low, high), owner in self._ranges[index : index + 2]:
                 if first <= high and low <= last:
@@ -262,7 +265,7 @@ class StickyRanges(Selector[C]):
         """Assign the requested ranges to a consumer.
 
         Raises:
-            ConsumerAssignError: another consumer owns some of the slots.
+            ConsumerAssignError: the ranges are invalid, or another consumer owns some of the slots.
         """
         other = self.conflict(consumer.key_ranges)
         if other is not None:
@@ -288,7 +291,7 @@ class StickyRanges(Selector[C]):
         return bisect_left(self._ranges, slot + 1, key=lambda pair: pair[0][0]) - 1
 
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return the ranges with their owners, in ascending order."""
+        """Return the slot ranges with their owners, in ascending order."""
         return [(owner, each) for each, owner in self._ranges]
 
 
@@ -296,7 +299,7 @@ def check_ranges(ranges: Sequence[Range]) -> None:
     """Validate the ranges requested by a consumer.
 
     Raises:
-        ConsumerAssignError: there are none, one ends before it begins, or two overlap.
+        ConsumerAssignError: there are no ranges, a range ends before it begins, or two ranges overlap.
     """
     if not ranges:
         raise ConsumerAssignError("Ranges for KeyShared policy must not be empty.")
@@ -322,7 +325,7 @@ def ranges_of(command: CommandSubscribe) -> list[Range]:
 
 
 def has_key(ranges: Sequence[Range], payload: bytes) -> bool:
-    """Return whether the key of an entry is in ``ranges``, which ascend and do not overlap."""
+    """Return whether the key of an entry is in ``ranges``, which must be ascending and must not overlap."""
     slot = murmur3_32(entry_key(payload)) % SLOTS or 1
     index = bisect_left(ranges, slot + 1, key=itemgetter(0)) - 1
     return index >= 0 and slot <= ranges[index][1]

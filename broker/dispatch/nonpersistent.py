@@ -1,9 +1,9 @@
-"""Dispatchers for non-persistent topics: an entry goes to a consumer at once, or is dropped.
+"""Dispatchers of non-persistent topics: an entry is sent to a consumer immediately or dropped.
 
-Entries are never read back, held or redelivered. The active consumer and the round-robin order are chosen as for
-persistent topics, except that failover does not wait, since there are no acknowledgements to wait for.
+Entries are never reread, held or redelivered. The active consumer and the round-robin order are determined as for
+persistent topics, but failover has no delay, since there are no acknowledgements to wait for.
 
-Source: Pulsar binary protocol, section Non-persistent topics; `NonPersistentDispatcher…` of Pulsar 4.0.
+Source: Pulsar binary protocol, section Non-persistent topics; the `NonPersistentDispatcher…` classes of Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DirectSingleActive(SingleActiveDispatcher[C]):
-    """Chooses the active consumer of an Exclusive or Failover subscription."""
+    """The dispatcher of Exclusive and Failover subscriptions, which selects the active consumer."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DirectSingleActive(SingleActiveDispatcher[C]):
         super().__init__(subscription, kind, topic, log, replace(config, failover_delay_s=0.0), tasks)
 
     def choose(self, payload: bytes) -> C | None:
-        """Return the consumer for an entry, or None if the active consumer cannot take it."""
+        """Return the active consumer, or None if it cannot receive the entry."""
         consumer = self.active
         if consumer is None or not consumer.is_available:
             return None
@@ -51,38 +51,38 @@ class DirectSingleActive(SingleActiveDispatcher[C]):
         return consumer
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver nothing; later messages carry the epoch of the request."""
+        """Redeliver nothing, but stamp later messages with the epoch of the request."""
         if epoch is not None:
             consumer.raise_epoch(epoch)
 
     def _run(self) -> None:
-        """Read nothing."""
+        """Do nothing: entries are dispatched as they are published."""
 
 
 class DirectShared(SharedDispatcher[C]):
-    """Chooses the next consumer of a Shared subscription."""
+    """The dispatcher of Shared subscriptions, which selects consumers in turn."""
 
     def choose(self, payload: bytes) -> C | None:
-        """Return the consumer for an entry, or None if none is available."""
+        """Return the next available consumer, or None."""
         return self._order.next()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver nothing."""
+        """Do nothing: entries are not stored."""
 
     def _run(self) -> None:
-        """Read nothing."""
+        """Do nothing: entries are dispatched as they are published."""
 
 
 class DirectKeyShared(KeySharedDispatcher[C]):
-    """Chooses the owner of a key on a Key_Shared subscription."""
+    """The dispatcher of Key_Shared subscriptions, which selects the owner of a key."""
 
     def choose(self, payload: bytes) -> C | None:
-        """Return the consumer for an entry, or None if its key has no owner or the owner is not available."""
+        """Return the owner of the entry's key, or None without an available owner."""
         consumer = self._keys.owner(self._selector.slot(entry_key(payload)))
         return consumer if consumer is not None and consumer.is_available else None
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver nothing."""
+        """Do nothing: entries are not stored."""
 
     def _run(self) -> None:
-        """Read nothing."""
+        """Do nothing: entries are dispatched as they are published."""

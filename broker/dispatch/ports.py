@@ -1,4 +1,4 @@
-"""Interfaces that dispatchers need from their subscription and its consumers."""
+"""Interfaces of subscriptions and consumers, as used by dispatchers."""
 
 from __future__ import annotations
 
@@ -17,87 +17,87 @@ if TYPE_CHECKING:
     from .key_slots import Range
 
 Delivery = tuple["StoredEntry", int, "AckSet | None"]
-"""An entry, its redelivery count, and the messages of it that are still wanted (None: all)."""
+"""An entry, its redelivery count, and its unacknowledged messages (None for all)."""
 
 
 class SubscriptionPort(Protocol):
-    """A subscription as seen by its dispatcher."""
+    """A subscription, as seen by its dispatcher."""
 
     cursor: Cursor
-    """Its acknowledgements."""
+    """The cursor with the subscription's acknowledgements."""
 
     is_durable: bool
-    """Whether it outlives its consumers; only durable ones have limits on unacknowledged messages."""
+    """Whether the subscription outlives its consumers; limits on unacknowledged messages apply only then."""
 
     delays: Delays | None
-    """Delayed entries; None unless consumers share the subscription."""
+    """Delayed entries; None unless the type is Shared or Key_Shared."""
 
     @property
     def policies(self) -> EffectivePolicies:
-        """The effective policies of its topic."""
+        """The effective policies of the topic."""
 
     dispatch_limits: tuple[RateLimit, ...]
-    """The dispatch rate limits; empty if unlimited."""
+    """Dispatch rate limits; empty if unlimited."""
 
     memory: DeliveryMemory
-    """The memory for unsent bytes of all connections."""
+    """The memory limit for unsent bytes, shared by all connections."""
 
     def note_throttled(self, limit: RateLimit) -> None:
         """Count that a rate limit delayed dispatch."""
 
     def fail(self, error: Exception) -> None:
-        """Close the consumers, as dispatch failed."""
+        """Close the consumers, because dispatch failed."""
 
 
 class ConsumerPort(Protocol):
-    """A consumer as seen by its dispatcher; see `broker.topics.consumer.Consumer`."""
+    """A consumer, as seen by its dispatcher; see `broker.topics.consumer.Consumer`."""
 
     unacked_messages: int
     messages_redelivered: int
 
     name: str
-    """Decides after the priority which consumer is active."""
+    """Consumer name; it determines the active consumer among those with equal priority."""
 
     priority: int
-    """0 is served first."""
+    """Priority level; 0 is the highest priority."""
 
     reads_compacted: bool
-    """Whether it reads the compacted view of the topic."""
+    """Whether the consumer reads the compacted view of the topic."""
 
     permits: int
-    """Messages that it may be sent."""
+    """Number of messages that may be sent to the consumer."""
 
     pending: dict[Position, int]
-    """Its unacknowledged entries."""
+    """The consumer's unacknowledged entries: number of messages by position."""
 
     is_blocked: bool
-    """Whether it has too many unacknowledged messages."""
+    """Whether the consumer has too many unacknowledged messages."""
 
     @property
     def key_ranges(self) -> Sequence[Range]:
-        """Key slots that it requested; may be empty."""
+        """Slot ranges requested by the consumer, if any."""
 
     @property
     def is_available(self) -> bool:
-        """Whether it can receive an entry now."""
+        """Whether the consumer can receive an entry now."""
 
     def send(self, deliveries: Iterable[Delivery]) -> int:
-        """Send entries and charge the permits."""
+        """Send entries, deduct them from the permits, and return the number of messages deducted."""
 
     def hold(self, position: Position, messages: int) -> None:
-        """Record an unacknowledged entry."""
+        """Add an unacknowledged entry."""
 
     def release(self, position: Position) -> int | None:
-        """Record that an entry was acknowledged or reassigned; returns its messages."""
+        """Remove an unacknowledged entry, and return its number of messages, or None if it was not held."""
 
     def block_above(self, limit: int) -> None:
-        """Stop at ``limit`` unacknowledged messages, continue at half of it."""
+        """Block the consumer at ``limit`` unacknowledged messages, and unblock it at half the limit."""
 
     def unblock(self) -> None:
-        """Add the permits that it requested while blocked."""
+        """Unblock the consumer, and add the permits that it sent while blocked."""
 
     def raise_epoch(self, epoch: int) -> None:
         """Stamp later messages with the epoch of a redelivery request."""
 
     def notify_active(self, is_active: bool) -> None:
-        """Notify the consumer whether it is the active one."""
+        """Notify the consumer whether it is the active consumer."""

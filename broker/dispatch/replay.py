@@ -1,7 +1,7 @@
-"""The redelivery queue of a shared subscription, and the redelivery count of each entry. Pure logic.
+"""The redelivery queue and the redelivery counts of a shared subscription. Pure logic.
 
-A position is queued at most once. The count increases when a client requests redelivery, not when a consumer leaves; an
-acknowledgement removes both.
+A position is queued at most once. The redelivery count of an entry increases when a client requests redelivery, but not
+when a consumer leaves. An acknowledgement removes the entry from the queue and the counts.
 
 Source: Pulsar binary protocol, sections Shared and Redelivery.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """A queue of positions, smallest first, and the redelivery counts."""
+    """A queue of positions, lowest first, and the redelivery counts."""
 
     def __init__(self) -> None:
         self._heap: list[Position] = []
@@ -28,7 +28,7 @@ class Replay:
         return len(self._queued)
 
     def add(self, positions: Iterable[Position], *, counted: bool) -> None:
-        """Queue entries; ``counted`` if a client requested redelivery."""
+        """Queue entries; ``counted`` states whether a client requested redelivery."""
         if counted:
             positions = list(positions)
             self.count_again(positions)
@@ -38,27 +38,27 @@ class Replay:
                 heapq.heappush(self._heap, position)
 
     def count_again(self, positions: Iterable[Position]) -> None:
-        """Count redelivery requests for entries that are queued elsewhere."""
+        """Increase the redelivery counts of entries without queueing them."""
         for position in positions:
             self._counts[position] = self._counts.get(position, 0) + 1
 
     def count(self, position: Position) -> int:
-        """Return how often redelivery of an entry was requested."""
+        """Return the redelivery count of an entry."""
         return self._counts.get(position, 0)
 
     def first_run(self, limit: int, span: int) -> list[Position]:
-        """Return the smallest position and the following ones in its ledger, ascending; they stay queued.
+        """Return the lowest queued positions of a single ledger in ascending order, without removing them.
 
         Args:
             limit: maximum number of positions.
-            span: maximum distance from the first position, exclusive, as all are read together.
+            span: maximum number of entries from the first to the last position, since they are read together.
         """
         run: list[Position] = []
         taken: list[Position] = []
         while self._heap and len(run) < limit:
             position = self._heap[0]
             if position not in self._queued or (run and position == run[-1]):
-                heapq.heappop(self._heap)  # discarded earlier, and possibly queued again since
+                heapq.heappop(self._heap)  # discarded before, and possibly requeued since
                 continue
             if run and (position[0] != run[0][0] or position[1] >= run[0][1] + span):
                 break
@@ -69,23 +69,23 @@ class Replay:
         return run
 
     def discard(self, position: Position) -> None:
-        """Remove an entry from the queue, because it is dispatched; its count stays."""
+        """Remove a dispatched entry from the queue, but keep its count."""
         self._queued.discard(position)
 
     def forget(self, position: Position) -> None:
-        """Remove an acknowledged entry from queue and counts."""
+        """Remove an acknowledged entry from the queue and the counts."""
         self._queued.discard(position)
         if self._counts:
             self._counts.pop(position, None)
 
     def forget_up_to(self, position: Position) -> None:
-        """Remove everything up to an acknowledged position."""
+        """Remove all entries up to an acknowledged position from the queue and the counts."""
         self._queued = {queued for queued in self._queued if queued > position}
         self._heap = sorted(self._queued)
         self._counts = {counted: count for counted, count in self._counts.items() if counted > position}
 
     def clear(self) -> None:
-        """Remove everything: the last consumer left."""
+        """Remove all entries from the queue and the counts."""
         self._heap.clear()
         self._queued.clear()
         self._counts.clear()

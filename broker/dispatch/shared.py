@@ -1,7 +1,7 @@
-"""Dispatcher of Shared subscriptions, with turns decided by `SharedOrder`.
+"""The dispatcher of Shared subscriptions.
 
-Each consumer tracks its unacknowledged entries; when it leaves or requests redelivery, they go to the replay queue,
-which is served before new entries are read.
+`SharedOrder` determines the order of consumers. Each consumer tracks its unacknowledged entries. When it leaves or
+requests redelivery, they are added to the replay queue, which is dispatched before new entries.
 
 Source: Pulsar binary protocol, sections Shared and Redelivery.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 REPLAY_SPAN = 2048
-"""Maximum distance between the first and the last redelivered entry of one read."""
+"""Maximum number of log entries covered by one read of entries to redeliver."""
 REPLAY_BYTES = 1024 * 1024
-"""Maximum bytes of such a read, including the unused entries in between."""
+"""Maximum bytes of such a read, including entries that are not redelivered."""
 DUE_AT_ONCE, DUE_MAX = 500, 100_000
-"""Due delayed entries: maximum queued between two reads, and maximum in the queue."""
+"""Maximum number of due delayed entries queued at a time, and length of the queue above which none are added."""
 
 
 class SharedOrder(Generic[C]):
-    """Consumers by priority level, each level with its own turn."""
+    """Consumers in round-robin order within each priority level."""
 
     def __init__(self) -> None:
         self._levels: list[tuple[int, list[C]]] = []
@@ -50,7 +50,7 @@ class SharedOrder(Generic[C]):
         return sum(len(level) for _, level in self._levels)
 
     def add(self, consumer: C) -> None:
-        """Add a consumer after those of its priority."""
+        """Add a consumer after all others with the same priority."""
         for priority, level in self._levels:
             if priority == consumer.priority:
                 level.append(consumer)
@@ -60,7 +60,7 @@ class SharedOrder(Generic[C]):
         self._turns[consumer.priority] = 0
 
     def remove(self, consumer: C) -> bool:
-        """Remove a consumer, without changing the turn; returns whether it was present."""
+        """Remove a consumer without changing the order of the others, and return whether it was present."""
         for number, (priority, level) in enumerate(self._levels):
             if priority == consumer.priority and consumer in level:
                 index = level.index(consumer)
@@ -74,7 +74,7 @@ class SharedOrder(Generic[C]):
         return False
 
     def next(self) -> C | None:
-        """Return the next available consumer in turn, or None; the turn advances."""
+        """Return the next available consumer and advance, or return None."""
         for priority, level in self._levels:
             count = len(level)
             first = self._turns[priority]
@@ -86,7 +86,7 @@ class SharedOrder(Generic[C]):
         return None
 
     def permits(self, most: int) -> int:
-        """Return the permits of all available consumers, up to ``most``; stops counting there."""
+        """Return the total permits of all available consumers, but at most ``most``."""
         total = 0
         for consumer in self:
             if consumer.is_available:
@@ -101,8 +101,8 @@ class SharedDispatcher(Dispatcher[C]):
 
     Attributes:
         replay: entries to redeliver.
-        unacked_messages: unacknowledged messages of all consumers together.
-        is_blocked: they exceed the limit; no new entries are read until half is acknowledged.
+        unacked_messages: number of unacknowledged messages of all consumers.
+        is_blocked: whether that number has reached the limit, so that no new entries are read until it falls to half.
     """
 
     KIND = CommandSubscribe.Shared
@@ -119,7 +119,7 @@ class SharedDispatcher(Dispatcher[C]):
 
     @property
     def consumers(self) -> list[C]:
-        """The consumers by priority, then in join order."""
+        """The consumers, by priority and then in join order."""
         return list(self._order)
 
     @property
@@ -128,7 +128,7 @@ class SharedDispatcher(Dispatcher[C]):
         return len(self.replay)
 
     def add(self, consumer: C) -> None:
-        """Add a consumer; the first one begins at the first unacknowledged entry."""
+        """Add a consumer; the first consumer starts at the first unacknowledged entry."""
         if not len(self._order):
             self._go_back()
         elif len(self._order) == 1:
@@ -136,7 +136,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._order.add(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer; its held entries go to the others, without counting as redelivery."""
+        """Remove a consumer; its unacknowledged entries go to others without increasing the redelivery count."""
         if not self._order.remove(consumer):
             return
         self._chunks.remove(consumer)
@@ -162,7 +162,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._replay_reader.forget()
 
     def rewind(self) -> None:
-        """Start over at the first unacknowledged entry."""
+        """Restart at the first unacknowledged entry."""
         for consumer in self._order:
             consumer.pending.clear()
             consumer.unacked_messages = 0
@@ -173,7 +173,7 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Redeliver the entries that a consumer holds: all, or those in ``positions``."""
+        """Redeliver a consumer's unacknowledged entries: those in ``positions``, or all if None."""
         wanted = list(consumer.pending) if positions is None else positions
         released = []
         for position in wanted:
@@ -188,12 +188,12 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
-        """Release entries, or parts of them, that the cursor has recorded as acknowledged."""
+        """Release entries that the cursor has recorded as fully or partly acknowledged."""
         cursor = self._subscription.cursor
         touched = {consumer}
         for position in positions:
             holder = consumer if position in consumer.pending else self._holder(position)
-            # Entries dropped while a reader holds them count as acknowledged, although its cursor does not keep them.
+            # Entries that were dropped before being acknowledged by a reader count as acknowledged, too.
             if cursor.is_acknowledged(position) or not self._log.holds(position):
                 if holder is not None:
                     self.unacked_messages -= self._release(holder, position) or 0
@@ -209,7 +209,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._check_block()
 
     def _release(self, consumer: C, position: Position) -> int | None:
-        """Record that a held entry was acknowledged; returns its messages, or None if it was not held."""
+        """Release an acknowledged entry, and return its number of messages, or None if it was not held."""
         return consumer.release(position)
 
     def _forget(self, position: Position) -> None:
@@ -228,7 +228,7 @@ class SharedDispatcher(Dispatcher[C]):
             self.unacked_messages += rest
 
     def acknowledged_up_to(self, position: Position) -> None:
-        """Release everything up to a position (skipped by an administrator, or expired)."""
+        """Release all entries up to a position, because they were skipped or have expired."""
         for consumer in self._order:
             for held in [held for held in consumer.pending if held <= position]:
                 self.unacked_messages -= self._release(consumer, held) or 0
@@ -246,7 +246,7 @@ class SharedDispatcher(Dispatcher[C]):
         return None
 
     def follow_policies(self) -> None:
-        """Apply the current policies of the topic; consumers blocked by a lower limit resume."""
+        """Apply the current policies of the topic, and unblock consumers that are below a new limit."""
         if self._subscription.is_durable:
             limit = self._subscription.policies.max_unacked_per_consumer
             for consumer in self._order:
@@ -288,23 +288,23 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def _add_due(self, delays: Delays, limit: int) -> None:
-        """Queue due delayed entries whenever fewer than ``limit`` are queued, until many are.
+        """Queue due delayed entries if fewer than ``limit`` entries are queued, and continue until many are queued.
 
-        Queued entries are read in log order. Due entries may be scattered over the log, and the disk is read in blocks:
-        with many entries a block holds several of them, with few a block is read for each.
+        Queued entries are read in log order. Due entries may be scattered over the log, and the disk is read in blocks.
+        The more entries are queued, the more of them are likely to be in the same block.
         """
         if len(self.replay) < limit:
             self._takes_due = True
         if self._takes_due:
             due = delays.take_due(DUE_AT_ONCE)
-            # Due entries beyond the reading position are left to normal reads: dispatching them now would advance the
-            # reading position past all entries in between, which would never be dispatched.
+            # Normal reads dispatch due entries after the read position. Dispatching them now would advance the read
+            # position past all entries before them, which would then never be dispatched.
             self.replay.add([position for position in due if position < self._next], counted=False)
             self._takes_due = len(due) == DUE_AT_ONCE and len(self.replay) < DUE_MAX
 
     def _give_some(self, limit: int, most_bytes: int) -> bool:
-        """Dispatch at most so many entries and bytes; returns whether to continue."""
-        # Replay before new entries, even while the subscription is blocked: that only holds back new entries.
+        """Dispatch at most ``limit`` entries and ``most_bytes`` bytes, and return whether to continue."""
+        # Replay before reading new entries, even if the subscription is blocked, which only affects new entries.
         read = self._read_replay if self.replay else self._read_new
         entries = read(limit, most_bytes)
         return bool(entries) and self._spread(entries)
@@ -313,7 +313,7 @@ class SharedDispatcher(Dispatcher[C]):
         if self.is_blocked or self._next > self._log.last_confirmed:
             return []
         if self._next.ledger_id in self._log.delayed_ledgers:
-            limit = self._config.max_read_entries  # delayed entries take no permits
+            limit = self._config.max_read_entries  # delayed entries need no permits
         return self._reader.read(self._next, limit, most_bytes)
 
     def _read_replay(self, limit: int, most_bytes: int) -> list[StoredEntry]:
@@ -321,7 +321,7 @@ class SharedDispatcher(Dispatcher[C]):
         entries = self._replay_reader.read(run[0], run[-1][1] - run[0][1] + 1, min(most_bytes, REPLAY_BYTES))
         if not entries:
             return []
-        # The read returns entries of one ledger without gaps, so the position gives the index.
+        # The read returns consecutive entries of one ledger, so an entry's index follows from its position.
         first, last = entries[0].position, entries[-1].position
         wanted: list[StoredEntry] = []
         for position in run:
@@ -330,16 +330,17 @@ class SharedDispatcher(Dispatcher[C]):
             if position >= first:
                 wanted.append(entries[position[1] - first[1]])
             else:
-                # The log skipped this entry: it was trimmed or deleted, and can no longer be dispatched.
+                # If the log skipped this entry, it was deleted and can no longer be dispatched.
                 self.replay.forget(position)
         if not wanted:
             self.wake()
         return wanted
 
     def _spread(self, entries: list[StoredEntry]) -> bool:
-        """Dispatch entries to consumers in turn, a few at a time; entries without an available consumer stay queued.
+        """Dispatch entries to consumers in turn, a few at a time, as long as consumers are available.
 
-        Returns: whether any entry was handled; if not, the consumer of the first entry has no capacity now.
+        Returns:
+            Whether any entry was processed; if not, the consumer for the first entry is not available.
         """
         index = 0
         while index < len(entries):
@@ -348,7 +349,7 @@ class SharedDispatcher(Dispatcher[C]):
                 break
             before = index
             index = self._serve(consumer, entries, before)
-            if index == before:  # a chunk of a message that another consumer has begun
+            if index == before:  # a chunk of a message that is assigned to another consumer
                 owner = self._chunks.owner(entries[before].payload)
                 if owner is None or not owner.is_available:
                     break
@@ -356,7 +357,7 @@ class SharedDispatcher(Dispatcher[C]):
         return index > 0
 
     def _serve(self, consumer: C, entries: list[StoredEntry], index: int) -> int:
-        """Dispatch entries to one consumer from ``index`` on and return the index of the first unprocessed entry."""
+        """Dispatch entries from ``index`` on to a consumer, and return the index of the first unprocessed entry."""
         cursor = self._subscription.cursor
         replay = self.replay
         deliveries: list[Delivery] = []
@@ -374,7 +375,7 @@ class SharedDispatcher(Dispatcher[C]):
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = limit_message_count(entry, self._config.max_message_bytes)
                 messages = entry.messages
-            # Dequeue the entry and advance the reading position at once, so that it is not dispatched twice.
+            # Dequeue the entry and advance the read position immediately, so that it is not dispatched twice.
             replay.discard(position)
             if position >= self._next:
                 self._next = Position(position[0], position[1] + 1)
@@ -400,7 +401,7 @@ class SharedDispatcher(Dispatcher[C]):
         return index
 
     def _unacked_allowance(self, consumer: C) -> int:
-        """Return how many more unacknowledged messages a consumer may have; unlimited for readers."""
+        """Return how many messages the limit on unacknowledged messages allows; readers have no limit."""
         limit = self._subscription.policies.max_unacked_per_consumer
         if not limit or not self._subscription.is_durable:
             return consumer.permits

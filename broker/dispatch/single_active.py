@@ -1,12 +1,12 @@
-"""Dispatcher of Exclusive and Failover subscriptions: one consumer at a time gets all entries, in order.
+"""The dispatcher of Exclusive and Failover subscriptions: one active consumer receives all entries, in order.
 
-The reading position follows the active consumer: when that changes, or requests redelivery, reading restarts at the
-first unacknowledged entry. Under Failover the new consumer begins after a delay, so that the old one's last
-acknowledged entries are not delivered twice.
+When the active consumer changes or requests redelivery, reading restarts at the first unacknowledged entry. On Failover
+subscriptions, a new active consumer starts after a delay, so that entries that the old one has just acknowledged are
+not delivered twice.
 
-Of the consumers with the best priority, sorted by name, a partition takes number ``partition mod n``, which distributes
-the partitions of a topic over them. A topic without partitions uses a hash ring instead, so that many such topics are
-distributed too; a consumer that joins may therefore become active at once.
+A partition selects consumer number ``partition mod n`` of the n consumers with the highest priority, sorted by name,
+which distributes the partitions of a topic among them. A topic without partitions uses a hash ring instead, so that
+many such topics are distributed as well. A joining consumer may therefore become active immediately.
 
 Source: Pulsar binary protocol, section Exclusive and Failover.
 """
@@ -41,19 +41,19 @@ POINTS_PER_CONSUMER = 100
 
 
 class Candidate(NamedTuple):
-    """A consumer that may become active; a lower priority number is better."""
+    """A consumer that may become active; lower numbers mean higher priority."""
 
     priority: int
     name: str
 
 
 def choose_active(candidates: Sequence[Candidate], topic: str, partition: int) -> int | None:
-    """Return the index of the active consumer among ``candidates`` (in join order), or None if there are none.
+    """Return the index of the consumer that becomes active, or None without candidates.
 
     Args:
-        candidates: every consumer of the subscription.
-        topic: full name of the topic.
-        partition: its index, -1 for a topic without partitions.
+        candidates: all consumers of the subscription, in join order.
+        topic: full topic name.
+        partition: partition index; -1 for a topic without partitions.
     """
     if not candidates:
         return None
@@ -66,13 +66,13 @@ def choose_active(candidates: Sequence[Candidate], topic: str, partition: int) -
 
 
 def _on_ring(names: tuple[str, ...], topic: str) -> int:
-    """Return the index in ``names`` that owns the topic's point on the ring."""
+    """Return the index of the name that owns the topic's point on the ring."""
     if len(names) == 1:
         return 0
     owners: dict[int, int] = {}
     for index, name in enumerate(names):
         for point in _points(name):
-            owners[point] = index  # of equal points the last name in order wins
+            owners[point] = index  # of equal points, the last one wins
     ring = sorted(owners)
     place = bisect_left(ring, murmur3_32(topic.encode()))
     return owners[ring[place % len(ring)]]
@@ -87,7 +87,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
     """Dispatches the entries of a subscription to its active consumer.
 
     Attributes:
-        consumers: in join order.
+        consumers: consumers in join order.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class SingleActiveDispatcher(Dispatcher[C]):
         self._takeover: asyncio.TimerHandle | None = None
 
     def add(self, consumer: C) -> None:
-        """Add a consumer; under Failover it may become the active one."""
+        """Add a consumer, which may become active on a Failover subscription."""
         self.consumers.append(consumer)
         if not self._choose() and self.kind == CommandSubscribe.Failover:
             consumer.notify_active(consumer is self.active)
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer; the active one is replaced by another."""
+        """Remove a consumer; an active consumer is replaced by another one."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._choose()
@@ -124,18 +124,18 @@ class SingleActiveDispatcher(Dispatcher[C]):
         if chosen is self.active:
             return False
         self.active = chosen
-        # Loaded entries are dropped: the new consumer begins at the first unacknowledged entry.
+        # Drop loaded entries, because the new consumer starts at the first unacknowledged entry.
         self._reader.forget()
         if chosen is None:
             self._cancel_takeover()
         elif self.kind != CommandSubscribe.Failover or self._config.failover_delay_s <= 0:
             self._take_over()
-        elif self._takeover is None:  # else a takeover is planned already, for the consumer that is active by then
+        elif self._takeover is None:  # otherwise, a takeover is already planned, for whichever consumer is active then
             self._takeover = self._loop.call_later(self._config.failover_delay_s, self._take_over)
         return True
 
     def _take_over(self) -> None:
-        # The position is determined after the delay, so that it is past the old consumer's last acknowledgements.
+        # Determine the position after the delay, so that it includes the old consumer's last acknowledgements.
         self._takeover = None
         self._go_back()
         if self.kind == CommandSubscribe.Failover:
@@ -152,7 +152,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         cursor = self._subscription.cursor
         mark = cursor.mark_delete
         if self.active is not None and self.active.reads_compacted:
-            # The log may be empty where the compacted view still has entries.
+            # The compacted view may contain entries that are no longer in the log.
             self._next = Position(mark.ledger_id, mark.entry_id + 1)
             self._reader.use(CompactedReading(self._log))
         else:
@@ -160,22 +160,22 @@ class SingleActiveDispatcher(Dispatcher[C]):
             self._reader.use(self._log)
 
     def rewind(self) -> None:
-        """Start over at the first unacknowledged entry."""
+        """Restart at the first unacknowledged entry."""
         self._go_back()
         self.wake()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Start over, if the active consumer requests it, regardless of the positions."""
+        """Restart at the first unacknowledged entry if the active consumer requests it; ``positions`` are ignored."""
         if epoch is not None:
             consumer.raise_epoch(epoch)
         if consumer is self.active and self._takeover is None:
             self.rewind()
 
     def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
-        """Do nothing: entries have no state here."""
+        """Do nothing: this dispatcher does not track individual entries."""
 
     def acknowledged_up_to(self, position: Position) -> None:
-        """Continue after a skipped position; entries have no state here."""
+        """Continue after a skipped position."""
         if position >= self._next:
             self._next = Position(position[0], position[1] + 1)
 
@@ -199,12 +199,12 @@ class SingleActiveDispatcher(Dispatcher[C]):
         self.wake()
 
     def _deliver(self, consumer: C, entries: list[StoredEntry]) -> None:
-        """Send the wanted ones of ``entries`` as far as the permits go; a batch may exceed them."""
+        """Send entries that must be delivered, as permits allow; the last batch may exceed the permits."""
         cursor = self._subscription.cursor
         deliveries: list[Delivery] = []
         permits = consumer.permits
         position = self._next
-        # Entries are normally not acknowledged before they are sent: then no lookup per entry is needed.
+        # Entries are rarely acknowledged before they are sent, so usually no lookup per entry is needed.
         looks_up = cursor.has_holes or entries[0].position <= cursor.mark_delete
         keeps_keys = self._keeps_keys(consumer)
         for entry in entries:

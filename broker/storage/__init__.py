@@ -1,4 +1,4 @@
-"""Storage: journal, ledgers and cursors, behind a small disk interface."""
+"""Storage engine: journal, ledgers and cursors on top of a small disk interface."""
 
 from ...wire.position import EARLIEST, Position
 from .config import StorageConfig

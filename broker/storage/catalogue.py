@@ -1,13 +1,13 @@
-"""The catalogue: one file that lists the logs, ledgers and cursors, and the journal position where replay starts.
+"""The catalogue: a file that lists all logs, ledgers and cursors, and the journal position where replay starts.
 
-Each checkpoint rewrites it and installs it with a rename, so there is always one complete catalogue. The first line
-names the format of the whole directory and holds the length and checksum of the rest. Then follows one JSON object per
-line: first the journal position, its key and the id counters, then each log. `migration.py` describes the earlier
-formats.
+Each checkpoint writes a new catalogue and installs it with a rename, so a complete catalogue always exists. The first
+line contains the format number of the directory, and the length and checksum of the remaining lines. Each of these is a
+JSON object: the first holds the journal position, the journal key and the id counters, and each of the others describes
+one log. `migration.py` describes earlier formats.
 
-Design: lines are captured on the loop lane and encoded in the background. A log reports its first change after a
-capture; a log that did not change costs a capture nothing. Captured lines are kept until the log is captured again, so
-each checkpoint has all lines and a failed checkpoint needs no extra work.
+Design: lines are captured on the loop lane and encoded in the background. A log reports only its first change after a
+capture, and capturing an unchanged log costs nothing. A captured line is reused until its log is captured again, so
+every checkpoint has all lines, and a failed checkpoint needs no cleanup.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .ledgers.ledger import Ledger
 from .ports import Captured, LogPort
 
 FORMAT = 3
-"""Format of the directory. Earlier software rejects a directory with a higher number."""
+"""Format number of the data directory. Older versions reject directories with a higher number."""
 _MAGIC = "MAGNETAR-CATALOGUE-"
 _CHUNK = 4 * 1024 * 1024
 
 
 class Ids:
-    """Ever-growing counters: an id is never reused.
+    """Counters that assign ids; an id is never reused.
 
     Attributes:
-        next_ledger: id of the next ledger; the first is 1, because clients treat position (0, 0) as unset.
+        next_ledger: id of the next ledger. Ids start at 1, because clients treat position (0, 0) as unset.
         next_object: id of the next log or cursor.
     """
 
@@ -47,28 +47,28 @@ class Ids:
         self.next_object = next_object
 
     def new_ledger(self) -> int:
-        """Return an id for a ledger."""
+        """Return the id of a new ledger."""
         self.next_ledger += 1
         return self.next_ledger - 1
 
     def new_object(self) -> int:
-        """Return an id for a log or a cursor."""
+        """Return the id of a new log or cursor."""
         self.next_object += 1
         return self.next_object - 1
 
     def saw(self, *, ledger: int = -1, an_object: int = -1) -> None:
-        """Note ids found in the journal."""
+        """Skip ids that already exist, up to and including the given ones."""
         self.next_ledger = max(self.next_ledger, ledger + 1)
         self.next_object = max(self.next_object, an_object + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalKey:
-    """Distinguishes groups of this directory's journal files from look-alikes in payloads.
+    """The key that distinguishes journal groups of this directory from payload bytes that look like a group.
 
     Attributes:
-        key: of the nonces.
-        since: number of the first journal file whose groups carry a nonce; earlier files are of format 1.
+        key: secret from which nonces are derived.
+        since: number of the first journal file whose groups carry a nonce; earlier files have format 1.
     """
 
     key: bytes
@@ -77,13 +77,13 @@ class JournalKey:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The content of a catalogue besides the logs.
+    """Catalogue content that does not belong to a log.
 
     Attributes:
-        start: where the replay of the journal begins.
-        next_ledger: as in `Ids`.
-        next_object: as in `Ids`.
-        journal_key: None in a catalogue of format 1.
+        start: journal position where replay starts.
+        next_ledger: id of the next ledger.
+        next_object: id of the next log or cursor.
+        journal_key: key of the journal; None in a catalogue of format 1.
     """
 
     start: JournalEnd
@@ -97,9 +97,9 @@ class Catalogue:
     """A catalogue as read from disk.
 
     Attributes:
-        head: its content besides the logs.
-        lines: one per log, as `TopicLog.snapshot` wrote it.
-        format: format of the directory.
+        head: content that does not belong to a log.
+        lines: one line per log, as written by `TopicLog.snapshot`.
+        format: format number of the directory.
     """
 
     head: Head
@@ -108,15 +108,15 @@ class Catalogue:
 
 
 def encode_line(state: dict[str, Any]) -> bytes:
-    """Return one line of the catalogue."""
+    """Encode an object as a catalogue line."""
     return json.dumps(state, separators=(",", ":")).encode() + b"\n"
 
 
 def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[bytes]) -> None:
-    """Replace the catalogue with a new one, durably.
+    """Replace the catalogue durably.
 
     Raises:
-        DiskFailure: either the old or the new catalogue is in place; both are complete.
+        DiskFailure: the disk failed; either the old or the new catalogue is installed, and it is complete.
     """
     assert head.journal_key is not None
     body = encode_line(
@@ -131,7 +131,7 @@ def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[byte
     first = f"{_MAGIC}{FORMAT} {len(body)} {google_crc32c.value(body):08x}\n".encode()
     path = f"{directory}/catalogue"
     with disk_action("write the catalogue", path):
-        # Leftovers of an interrupted write could extend beyond the new content: remove them first.
+        # A file left by an interrupted write could be longer than the new content, so remove it first.
         if "catalogue.new" in disk.list(directory):
             disk.remove(f"{path}.new")
         with closing(disk.open(f"{path}.new", create=True)) as file:
@@ -148,7 +148,7 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
 
     Raises:
         DamagedFile: the content does not match its checksum or format.
-        NewerFormat: later software wrote it.
+        NewerFormat: a later version wrote the catalogue.
     """
     path = f"{directory}/catalogue"
     with disk_action("read the catalogue", path):
@@ -160,13 +160,13 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
     words = first.decode("ascii", "replace").split(" ")
     number = words[0].removeprefix(_MAGIC)
     if not words[0].startswith(_MAGIC) or not number.isdecimal() or int(number) < 1:
-        raise DamagedFile(path, 0, f"does not begin with {_MAGIC} and a format")
+        raise DamagedFile(path, 0, f"expected {_MAGIC} followed by a format number")
     if int(number) > FORMAT:
         raise NewerFormat(directory, int(number), FORMAT)
     if len(words) != 3:
-        raise DamagedFile(path, 0, "the first line is not whole")
+        raise DamagedFile(path, 0, "incomplete first line")
     if words[1] != str(len(body)) or words[2] != f"{google_crc32c.value(body):08x}":
-        raise DamagedFile(path, len(first) + 1, f"wrong length ({len(body)} bytes) or checksum")
+        raise DamagedFile(path, len(first) + 1, f"length ({len(body)} bytes) or checksum does not match the first line")
     first_line, *lines = body.splitlines(keepends=True)
     head = json.loads(first_line)
     key = JournalKey(bytes.fromhex(head["journal_key"]), head["journal_key_since"]) if "journal_key" in head else None
@@ -175,16 +175,16 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
 
 
 def encode_log(head: Mapping[str, Any], cursors: Sequence[Image]) -> bytes:
-    """Return the line of a log, including the states of its cursors."""
+    """Return the catalogue line of a log, including the state of its cursors."""
     return encode_head(head) + b',"cursors":[' + b",".join([cursor.encode() for cursor in cursors]) + b"]}\n"
 
 
 class CatalogueLines:
-    """The lines of the loaded logs; its methods belong to the loop lane.
+    """The catalogue lines of the loaded logs; all methods must be called on the loop lane.
 
     Attributes:
-        changed: logs that the next capture looks at.
-        open_ledgers: ledgers that may still be open, oldest first.
+        changed: logs whose lines the next capture must update.
+        open_ledgers: ledgers that may still be open, by id, oldest first.
     """
 
     def __init__(self) -> None:
@@ -193,12 +193,12 @@ class CatalogueLines:
         self._lines: dict[int, Captured] = {}
 
     def restore(self, log: LogPort, line: bytes) -> None:
-        """Restore the line of an unchanged log from the catalogue."""
+        """Store the catalogue line of a log that has not changed since the line was written."""
         self._lines[log.id] = Image(partial(bytes, line))
         self.changed.discard(log)
 
     def forget(self, log: LogPort) -> None:
-        """Drop the lines of a log that is now recorded elsewhere."""
+        """Drop the line and the open ledgers of a log that is now recorded elsewhere."""
         self._lines.pop(log.id, None)
         for ledger_id in log.ledgers_by_id:
             self.open_ledgers.pop(ledger_id, None)
@@ -207,8 +207,8 @@ class CatalogueLines:
         """Return the current lines of all durable logs.
 
         Args:
-            now_ms: wall time; ledgers that are too old are closed first.
-            is_last: True at shutdown: all ledgers are closed first.
+            now_ms: wall time; ledgers that have exceeded the maximum age are closed first.
+            is_last: whether the storage is shutting down, in which case all ledgers are closed first.
         """
         self._close_ledgers(now_ms, is_last)
         changed, self.changed = self.changed, set()
@@ -229,4 +229,4 @@ class CatalogueLines:
             if ledger.log.close_old_ledger(ledger, now_ms):
                 del self.open_ledgers[ledger_id]
             else:
-                return  # all later ones are younger
+                return  # all remaining ledgers are newer

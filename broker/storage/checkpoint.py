@@ -1,13 +1,13 @@
-"""The checkpoint: moves entries from the journal to their ledgers and writes a new catalogue.
+"""Checkpoints: move entries from the journal to their ledgers and write a new catalogue.
 
-Design: three steps. On the loop lane, capture the journal position, the catalogue lines, and the entries to move; all
-three describe the same moment, because only the loop lane changes them. Once the journal has written everything up to
-that position, the background lane writes and syncs the ledger files, then the catalogue. Back on the loop lane, the
-entries count as moved and earlier journal files are released. A failed step undoes nothing on disk: until the new
-catalogue is in place, the old one and the journal still hold everything. An error in any step ends that checkpoint and
-is logged, and the next attempt follows after `retry_s`.
+Design: a checkpoint has three steps. First, the loop lane captures the journal position, the catalogue lines, and the
+entries to move; all three describe the same moment, because only the loop lane changes them. Second, once the journal
+has written everything up to that position, the background lane writes and syncs the ledger files, then the catalogue.
+Third, the loop lane marks the entries as moved and releases earlier journal files. A failed step has nothing to undo on
+disk: until the new catalogue is installed, the old catalogue and the journal still contain everything. An error in any
+step is logged and ends the checkpoint, and the next attempt follows after `retry_s`.
 
-A checkpoint also heals a journal failure: it starts behind the damaged group.
+A checkpoint also repairs a journal failure, because replay then starts after the damaged group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .journal.journal import Batch, JournalEnd
 from .ledgers.ledger import Ledger
 from .ports import Captured
 
-_MANY_BYTES = 256 * 1024  # size from which releasing a ledger's page cache is worth the calls
+_MANY_BYTES = 256 * 1024  # minimum size for which releasing a ledger's page cache is worth the system calls
 Result = Callable[[StorageError | None], None]
 
 logger = logging.getLogger(__name__)
@@ -37,15 +37,16 @@ class _Plan:
     """The content of one checkpoint.
 
     Attributes:
-        ids: the counters of the catalogue.
-        lines: the catalogue lines of loaded logs.
-        resting: the lines of unloaded logs.
-        ledgers: those with entries to move, and their ``moving``, which is written even if the ledger is deleted
-            meanwhile: after a crash before the deletion record is on disk, the catalogue still names the ledger.
-        covered_bytes: bytes written by the journal when the checkpoint began.
-        unrecorded: changes without a record that the lines contain.
-        heals: True if it starts behind a journal failure.
-        failure: why it failed, or None.
+        ids: next ledger id and next object id.
+        lines: catalogue lines of loaded logs.
+        resting: catalogue lines of unloaded logs.
+        ledgers: ledgers with entries to move, and these entries (`Ledger.moving`). They are written even if the ledger
+            is deleted meanwhile, because after a crash before the deletion record is on disk, the catalogue still lists
+            the ledger.
+        covered_bytes: bytes that the journal had written when the checkpoint began.
+        unrecorded: number of changes without a journal record that the lines include.
+        heals: whether the checkpoint repairs a journal failure.
+        failure: cause of a failed checkpoint, or None.
     """
 
     ids: tuple[int, int]
@@ -59,7 +60,7 @@ class _Plan:
 
 
 class Checkpoint:
-    """Runs checkpoints, one at a time; its methods belong to the loop lane unless noted otherwise."""
+    """Runs checkpoints, one at a time; methods must be called on the loop lane unless noted otherwise."""
 
     def __init__(self, core: StorageCore) -> None:
         self._core = core
@@ -73,7 +74,7 @@ class Checkpoint:
         self.completed = 0
 
     def is_due(self) -> bool:
-        """Return whether enough bytes were written, or enough time has passed since a change."""
+        """Return whether a checkpoint is due: enough bytes were written, or a change is old enough."""
         core = self._core
         if self._is_running:
             return False
@@ -86,7 +87,7 @@ class Checkpoint:
         return is_dirty and core.monotonic() - self._began_s >= wait_s
 
     def begin(self, done: Result | None = None) -> None:
-        """Start a checkpoint; ``done`` gets its result. While one is running, one more follows it."""
+        """Start a checkpoint, after the running one if any, and call ``done`` with its result."""
         if done is not None:
             self._waiting.append(done)
         if not self._is_running:
@@ -106,15 +107,15 @@ class Checkpoint:
         try:
             plan = self._capture()
         except Exception as exc:
-            logger.exception("the state of the storage could not be written down")
+            logger.exception("cannot capture the storage state for a checkpoint")
             failure = as_storage_error(exc, "write a checkpoint")
             self._is_running = False
             self._fail(failure)
             self._tell(failure)
             return
         if plan.heals:
-            # Nothing of the damaged group was confirmed, so there is nothing to wait for: replay starts behind it, and
-            # everything confirmed before is in the lines and ledgers of this plan.
+            # No entry of the damaged group was confirmed, so there is nothing to wait for: replay starts after the
+            # group, and this plan contains everything that was confirmed before.
             end = core.journal.broken_end()
             core.lanes.in_background(lambda: self._move(plan, end))
             return
@@ -149,21 +150,21 @@ class Checkpoint:
         )
 
     def _move(self, plan: _Plan, end: JournalEnd) -> None:
-        """Write ledgers and catalogue and report the result; on the background lane."""
+        """Write the ledgers and the catalogue on the background lane, then report the result."""
         try:
             self._write(plan, end)
         except Exception as exc:
             if not isinstance(exc, StorageError):
-                logger.exception("a checkpoint could not be written")
+                logger.exception("cannot write a checkpoint")
             plan.failure = as_storage_error(exc, "write a checkpoint")
         self._core.lanes.on_loop(lambda: self._finish(plan, end))
 
     def _write(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core
-        # Ledgers before the catalogue: a durable catalogue must not list entries as moved before they are.
+        # Write ledgers first: a durable catalogue must only list entries as moved that are in their ledger files.
         made_file = False
         for ledger, moving in plan.ledgers:
-            if moving:  # empty if the journal failed before it had written any of it
+            if moving:  # empty if the journal failed before it had written any of these entries
                 assert ledger.file is not None
                 made_file = ledger.file.write(ledger.moved, moving) or made_file
         if made_file:
@@ -184,11 +185,11 @@ class Checkpoint:
             if plan.failure is None:
                 size = core.memory.note_moved(ledger)
                 if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
-                    # All consumers have read all of it from memory, so the file is unlikely to be read.
+                    # All consumers have already read these entries from memory, so the file is unlikely to be read.
                     core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))
             else:
                 core.memory.put_back(ledger)
-        plan.ledgers.clear()  # breaks a reference cycle with the journal's waiters that would hold all payloads
+        plan.ledgers.clear()  # break a reference cycle with the journal's waiters, which would retain all payloads
         if plan.failure is None:
             assert end is not None
             self._succeed(plan, end)
@@ -200,7 +201,7 @@ class Checkpoint:
             self._begin()
 
     def _abort(self, failure: StorageError) -> None:
-        """Report to all waiters that no checkpoint will come."""
+        """Report to all waiters that there will be no more checkpoints."""
         self._is_running = False
         self._told += self._waiting
         self._waiting = []
@@ -217,22 +218,22 @@ class Checkpoint:
         self._has_failed = False
         self._covered_bytes = plan.covered_bytes
         core.covered = plan.unrecorded
-        # Mend before accepting changes below, or the first of them would meet a broken journal.
+        # Repair the journal before accepting changes below, or the first change would reach a broken journal.
         if plan.heals:
             core.journal.mend(end)
             core.has_journal_failed = False
-        # The catalogue replays from `end` on: earlier files are needed until it is durable, and not after that.
+        # Replay now starts at `end`, so earlier journal files are no longer needed.
         for path in core.journal.release(end.sequence):
             core.lanes.in_background(partial(self._remove, path))
         core.memory.shrink()
-        # The journal may have failed again while this checkpoint was written; then only the next one heals it.
+        # If the journal has failed again while this checkpoint was written, only the next checkpoint repairs it.
         if not core.has_journal_failed:
             core.accept()
 
     def _fail(self, failure: StorageError) -> None:
         core = self._core
         core.has_changes = self._has_failed = True
-        logger.warning("checkpoint failed, it is tried again: %s", failure)
+        logger.warning("checkpoint failed, retrying: %s", failure)
         kept = max(core.memory.unmoved_bytes, core.journal.written_bytes - self._covered_bytes)
         if core.failure is None and kept > core.config.unmoved_bytes:
             core.refuse(failure)
@@ -243,4 +244,4 @@ class Checkpoint:
         except FileNotFoundError:
             pass  # the deletion failed before the file was created
         except OSError as exc:
-            logger.warning("cannot remove %s: %s; it is tried again at the next start", path, exc)
+            logger.warning("cannot remove %s: %s; retrying at the next start", path, exc)

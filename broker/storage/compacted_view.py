@@ -1,7 +1,7 @@
-"""The compacted view of a log: the entries up to a horizon that compaction kept, at their original positions.
+"""The compacted view of a log: the entries that compaction has kept up to a horizon, at their original positions.
 
-A view is a log of its own, which the engine does not list. Each of its entries is the position in the topic followed by
-the payload. Positions ascend in a view, so a read finds its start by bisection.
+A view is stored in a separate log, which the engine does not list. Each entry consists of the position in the topic and
+the payload. Positions in a view are in ascending order, so reads find their start by bisection.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from .port import Log, View
 
 COMPACTION_CURSOR = "__compaction"
-"""The durable cursor that retains entries until they are compacted."""
+"""Name of the durable cursor that retains entries until they are compacted."""
 
 _POSITION = struct.Struct("<qq")
 
 
 class CompactedView:
-    """One finished view.
+    """A complete compacted view.
 
     Attributes:
-        log: the log that holds it.
-        first: position of its first entry in the topic; None if it is empty.
-        horizon: the last position of the topic that it covers.
+        log: log that stores the view.
+        first: position in the topic of the first entry; None for an empty view.
+        horizon: last position in the topic that the view covers.
     """
 
     def __init__(self, log: Log, first: Position | None, horizon: Position) -> None:
@@ -37,17 +37,17 @@ class CompactedView:
 
     @property
     def ledger_id(self) -> int:
-        """Id of its first ledger, by which clients identify the view; -1 if it is empty."""
+        """Id of the first ledger, which identifies the view to clients; -1 for an empty view."""
         ledgers = self.log.ledgers()
         return ledgers[0].id if ledgers else -1
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on, with their positions in the topic; empty if the view has none.
+        """Return entries from ``start`` on, with their positions in the topic.
 
         Cancellation: safe.
 
         Raises:
-            StorageError: the disk failed or holds damaged data.
+            StorageError: the disk failed, or the data is damaged.
         """
         low, high = 0, self.log.entry_count
         if self.first is None or start <= self.first:
@@ -56,7 +56,7 @@ class CompactedView:
             middle = (low + high) // 2
             found = await self._at(middle, 1, 1)
             if not found:
-                return []  # dropped meanwhile: the log has another view
+                return []  # the view was replaced and dropped meanwhile
             if found[0].position < start:
                 low = middle + 1
             else:
@@ -64,7 +64,7 @@ class CompactedView:
         return await self._at(low, max_entries, max_bytes)
 
     async def last(self) -> StoredEntry | None:
-        """Return its last entry, or None.
+        """Return the last entry, or None for an empty view.
 
         Cancellation: safe.
         """
@@ -78,23 +78,23 @@ class CompactedView:
         return [_opened(entry) for entry in await self.log.load(position, max_entries, max_bytes)]
 
     def _position(self, index: int) -> Position | None:
-        """Return the position of entry number ``index`` in the log of the view."""
+        """Return the position of entry number ``index`` in the view's log, or None if out of range."""
         return self.log.position_behind(EARLIEST, index + 1) if 0 <= index < self.log.entry_count else None
 
 
 class CompactedReading:
-    """Reads a log as its compacted view shows it: the view up to the horizon, then the log itself."""
+    """Reads the compacted view of a log up to its horizon, then the log itself."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self.name = log.name
-        self._ended: tuple[View, Position] | None = None  # a view, and a position after its entries
+        self._ended: tuple[View, Position] | None = None  # a view, and a position after its last entry
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
-        """Return entries from the log's memory as `Log.read` does, or None if they have to be loaded.
+        """Return entries that are in memory, like `Log.read`, or None if they must be loaded.
 
-        Entries of the view always have to be loaded. After its last entry, reading continues in the log: otherwise a
-        reader without more entries, because the newest ones up to the horizon were deletions, would load forever.
+        Entries of the view must always be loaded. After the last entry of the view, reading continues in the log.
+        Otherwise a reader between that entry and the horizon, where compaction removed everything, would load forever.
         """
         view = self._log.view
         if view is not None and start <= view.horizon:
@@ -104,17 +104,17 @@ class CompactedReading:
         return self._log.read(start, max_entries, max_bytes)
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries as `read` does, from the disk where needed.
+        """Return entries like `read`, loading them from disk if needed.
 
         Cancellation: safe.
 
         Raises:
-            StorageError: the disk failed or holds damaged data.
+            StorageError: the disk failed, or the data is damaged.
         """
         while (view := self._log.view) is not None and start <= view.horizon:
             entries = await view.load(start, max_entries, max_bytes)
             if view is not self._log.view:
-                continue  # compacted again meanwhile: this view may have been dropped during the read
+                continue  # another compaction may have dropped this view during the read
             if entries:
                 return entries
             self._ended = view, start
@@ -123,7 +123,7 @@ class CompactedReading:
 
 
 def _behind(view: View) -> Position:
-    """Return the position in the log after the end of a view."""
+    """Return the first position in the log after a view."""
     return Position(view.horizon.ledger_id, view.horizon.entry_id + 1)
 
 

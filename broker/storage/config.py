@@ -1,4 +1,4 @@
-"""The settings of the storage, with units and reasons."""
+"""Storage settings."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ class StorageConfig:
     """Disk and memory limits of the storage.
 
     Attributes:
-        journal_file_bytes: size of one journal file. Files are recycled once a checkpoint has released them.
-        group_bytes: a group of this size accepts no further record; bounds the time of one write.
-        queue_bytes: above this many bytes of queued records the storage is congested, and the caller should stop
-            reading from its producers. At four times as much, appends are refused.
-        checkpoint_bytes: journal bytes after which entries move to their ledgers and journal files are released.
-        checkpoint_interval_s: the same after this time, if anything changed; bounds the replay at startup.
-        unmoved_bytes: entries not yet in ledger files, which must stay in memory. Above this the storage is congested;
-            at half of it a checkpoint begins. As in the caches, the overhead per entry counts.
-        tail_cache_bytes: newest entries of all logs kept in memory for consumers that keep up.
-        read_cache_bytes: entries read ahead from disk for consumers that catch up, for all logs together.
-        partial_ack_bytes: ack sets of partly acknowledged batches, for all subscriptions together.
-        max_ledger_entries: a ledger with this many entries is closed and the log continues in a new one.
-        max_ledger_bytes: the same by size.
-        max_ledger_age_s: the same by age, so that retention can drop old data of slow logs.
-        lazy_flush_s: how long a change without a waiter (an acknowledgement without receipt) may stay unwritten.
+        journal_file_bytes: size of a journal file. Files are recycled after a checkpoint has released them.
+        group_bytes: size at which a group accepts no more records; limits the duration of a write.
+        queue_bytes: maximum size of the queue of unwritten records. Above it, storage is congested and the caller
+            should stop reading from producers; at four times this size, appends are rejected.
+        checkpoint_bytes: journal bytes after which a checkpoint moves entries to ledgers and releases journal files.
+        checkpoint_interval_s: time after a change at which a checkpoint begins anyway; limits the replay at startup.
+        unmoved_bytes: memory for entries that are not yet in ledger files, including the overhead of each entry. Above
+            this limit, storage is congested; at half of it, a checkpoint begins.
+        tail_cache_bytes: memory for the newest entries of all logs, for consumers without a backlog.
+        read_cache_bytes: memory for entries read ahead from disk, for consumers with a backlog.
+        partial_ack_bytes: memory for ack sets of partly acknowledged batches, shared by all subscriptions.
+        max_ledger_entries: number of entries after which a log continues in a new ledger.
+        max_ledger_bytes: ledger size after which a log continues in a new ledger.
+        max_ledger_age_s: ledger age after which a log continues in a new ledger, so that retention can drop old data
+            of topics with little traffic.
+        lazy_flush_s: maximum delay before writing a change without a waiter, such as an ack without receipt.
         retry_s: time between recovery attempts after an I/O error.
-        sync_delay_s: delay added to each sync; only for benchmarks and tests of slow disks.
-        salvage: adopt, under generated names, logs that have journal records but no creation record; otherwise a
-            startup that finds such logs is refused.
+        sync_delay_s: delay added to each sync, for benchmarks and tests that simulate a slow disk.
+        salvage: whether to recover logs with journal records but no creation record, under generated names. If False,
+            startup fails when the journal contains such logs.
     """
 
     journal_file_bytes: int = 32 * MIB
@@ -65,15 +66,15 @@ class StorageConfig:
             "max_ledger_bytes",
         ):
             if getattr(self, name) < 1:
-                raise InvalidConfig(f"{name}={getattr(self, name)} must be at least 1")
+                raise InvalidConfig(f"invalid {name}={getattr(self, name)}: expected at least 1")
         for name in ("checkpoint_interval_s", "max_ledger_age_s", "lazy_flush_s", "retry_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InvalidConfig(f"{name}={getattr(self, name)} must be more than 0 and finite")
+                raise InvalidConfig(f"invalid {name}={getattr(self, name)}: expected a finite, positive number")
         for name in ("tail_cache_bytes", "read_cache_bytes", "partial_ack_bytes", "sync_delay_s"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidConfig(f"{name}={getattr(self, name)} must not be negative, and finite")
+                raise InvalidConfig(f"invalid {name}={getattr(self, name)}: expected a finite, non-negative number")
         if self.unmoved_bytes < self.checkpoint_bytes:
             raise InvalidConfig(
-                f"unmoved_bytes={self.unmoved_bytes} is less than checkpoint_bytes={self.checkpoint_bytes}: "
-                "the storage would be congested before its first checkpoint"
+                f"invalid unmoved_bytes={self.unmoved_bytes}: expected at least"
+                f" checkpoint_bytes={self.checkpoint_bytes}, or storage would be congested before its first checkpoint"
             )

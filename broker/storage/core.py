@@ -1,9 +1,9 @@
-"""The state that all logs of a storage share: journal and its reports, caches, counters, and whether the disk works.
+"""State shared by all logs: the journal and its reports, caches, counters, and the current failure.
 
-Design: all of this belongs to the loop lane. A journal report confirms a whole group at once. When the journal fails,
-everything pending is rolled back and its waiters get the error, changes are refused, and checkpoints are retried until
-one succeeds: it starts after the failure and holds everything confirmed, so nothing depends on the damaged group any
-more (see `journal.py`).
+Design: this state belongs to the loop lane. Each journal report confirms a whole group. When the journal fails, all
+pending changes are rolled back, their waiters receive the error, further changes are rejected, and checkpoints are
+retried until one succeeds. That checkpoint starts after the failure and contains everything confirmed, so nothing
+depends on the damaged group any longer (see `journal.py`).
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from .topic_log import TopicLog
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-_HARD_LIMIT = 4  # multiple of the congestion limits above which appends are refused
+_HARD_LIMIT = 4  # multiple of the congestion limits above which appends are rejected
 logger = logging.getLogger(__name__)
 
 
 class StorageCore:
-    """The shared state; built by recovery, driven by `Storage`.
+    """Shared storage state, loaded by recovery and driven by `Storage`.
 
     Attributes:
-        logs: by name.
-        lines: the catalogue lines.
-        touched: logs that changed since the broker last looked (see `Storage.take_touched`).
-        partial_acks: counts the ack sets of all cursors.
-        failure: why changes are refused, or None.
-        memory: the entries in memory.
-        checkpoint_at_bytes: bytes written by the journal at which ``checkpoint_due`` is called.
-        has_changes: True if the catalogue is out of date.
-        has_journal_failed: True until a checkpoint has healed a journal failure.
-        unrecorded: number of changes (acknowledgements) made while the journal refused records.
-        covered: how many of these are in the catalogue.
+        logs: all logs, by name.
+        lines: catalogue lines of the loaded logs.
+        touched: logs that have changed since the last `Storage.take_touched`.
+        partial_acks: memory accounting for the ack sets of all cursors.
+        failure: error that currently prevents changes, or None.
+        memory: entries in memory.
+        checkpoint_at_bytes: number of bytes written by the journal at which ``checkpoint_due`` is called.
+        has_changes: whether the catalogue is out of date.
+        has_journal_failed: whether a journal failure still has to be repaired by a checkpoint.
+        unrecorded: number of changes (acknowledgements) made while the journal accepted no records.
+        covered: number of these changes that are in the catalogue.
         journal_key: key of the journal's nonces.
     """
 
@@ -90,9 +90,10 @@ class StorageCore:
     # Changes.
 
     def refuses(self, done: Done | None) -> bool:
-        """Return whether changes are refused now, after reporting that to ``done``: call it before changing memory.
+        """Return whether changes are currently rejected; if so, ``done`` is called with the error.
 
-        A change in memory that never reaches the disk would be lost in a crash, although other changes build on it.
+        Call this before changing memory: a change that never reaches the disk would be lost in a crash, although later
+        changes depend on it.
         """
         if self.failure is None:
             return False
@@ -101,9 +102,10 @@ class StorageCore:
         return True
 
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Queue records, or only a wait for earlier ones, and report to ``done`` once they are on disk or have failed.
+        """Queue records, and call ``done`` with the result once they are on disk or have failed.
 
-        While changes are refused, changes already made in memory (acknowledgements) are left to the next checkpoint.
+        Without records, ``done`` waits for all earlier records. While changes are rejected, the next checkpoint saves
+        those already made in memory (acknowledgements).
         """
         if self.failure is not None:
             if parts:
@@ -123,9 +125,9 @@ class StorageCore:
         self.lanes.wake_writer()
 
     def record_removal(self, ledgers: Sequence[Ledger], done: Done, change: bytes) -> None:
-        """Queue the record that ``ledgers`` are deleted; once it is on disk, their files are removed in the background.
+        """Queue the record of a deletion of ``ledgers``, then remove their files in the background.
 
-        If a file cannot be removed, or after a crash, the next start removes it.
+        Files that could not be removed, for example because of a crash, are removed at the next start.
         """
         paths = [self.file_of(ledger).path for ledger in ledgers]
 
@@ -134,9 +136,9 @@ class StorageCore:
                 try:
                     self.disk.remove(path)
                 except FileNotFoundError:
-                    continue  # no entry was ever moved there
+                    continue  # no entry was ever moved to this file
                 except OSError as exc:
-                    logger.warning("%s; it is tried again at the next start", DiskFailure("remove", path, exc))
+                    logger.warning("%s; retrying at the next start", DiskFailure("remove", path, exc))
 
         def removed(error: Exception | None) -> None:
             if error is None:
@@ -148,9 +150,9 @@ class StorageCore:
     # Journal reports.
 
     def written(self, batch: Batch) -> None:
-        """Confirm a group and call its waiters."""
+        """Confirm the entries of a group and call its waiters."""
         self.journal.queued_bytes -= batch.bytes
-        # In append order: `confirmed` and `last_confirmed` only grow, one entry at a time.
+        # Waiters are in append order, so `confirmed` and `last_confirmed` only increase, one entry at a time.
         for waiter in batch.waiters:
             try:
                 if type(waiter) is tuple:
@@ -160,29 +162,29 @@ class StorageCore:
                     done(position, None)
                 else:
                     waiter(None)  # type: ignore[operator]  # a tuple or a callable
-            except Exception:  # a failing callback must not hold back the other receipts of the group
-                logger.exception("a callback of the storage failed")
+            except Exception:  # a failing callback must not block the other receipts of the group
+                logger.exception("storage callback failed")
         self.check_drained()
         if self.journal.written_bytes >= self.checkpoint_at_bytes or self.is_heavy:
             self.checkpoint_due()
 
     def failed(self, batch: Batch, failure: StorageError) -> None:
-        """Roll back everything pending, report the failure, and refuse changes until a checkpoint has healed it."""
+        """Roll back pending changes, report the failure, and reject changes until a checkpoint has repaired it."""
         self.has_changes = self.has_journal_failed = True
-        # Refuse first: the callbacks below may append again, which must not reach the journal.
+        # Reject changes first: the callbacks below may append entries, which must not reach the journal.
         self.refuse(failure)
         self._take_back([batch, *self.journal.take_unwritten()], failure)
 
     def died(self, error: BaseException) -> None:
-        """Refuse changes for good: a storage thread ended because of a bug or lack of memory."""
-        failure = StorageError(f"a thread of the storage ended by {error!r}; restart the broker")
+        """Reject changes permanently after a storage thread failed, because of a bug or lack of memory."""
+        failure = StorageError(f"a storage thread failed: {error!r}; restart the broker")
         self.refuse(failure)
         self.is_closed = self.has_died = True
         self._take_back(self.journal.take_unwritten(), failure)
         self.on_death(failure)
 
     def _take_back(self, batches: Sequence[Batch], failure: StorageError) -> None:
-        # Roll back all logs before the first callback, so that a callback sees no pending entry anywhere.
+        # Roll back all logs before the first callback, so that callbacks never see a pending entry.
         for log in {w[0].log for b in batches for w in b.waiters if type(w) is tuple}:
             self.memory.drop_pending(log)
         for waiter in (waiter for batch in batches for waiter in batch.waiters):
@@ -193,50 +195,51 @@ class StorageCore:
         self.check_drained()
 
     def refuse(self, failure: StorageError) -> None:
-        """Refuse changes from now on with this error."""
+        """Reject changes with this error from now on."""
         if self.is_closed:
             return
         self.failure = failure
-        logger.error("storage refuses changes: %s", failure)
+        logger.error("storage failed, rejecting changes: %s", failure)
 
     def close(self) -> None:
-        """Refuse changes for good; queued records are still written."""
+        """Reject changes permanently; queued records are still written."""
         if self.has_died:
             return
         self.failure = StorageError(f"storage {self.directory} is closed")
         self.is_closed = True
 
     def accept(self) -> None:
-        """Accept changes again, unless closed."""
+        """Accept changes again, unless the storage is closed."""
         if self.is_closed:
             return
         if self.failure is not None:
-            logger.warning("storage works again")
+            logger.warning("storage recovered, accepting changes again")
         self.failure = None
         self.check_drained()
 
     def refusal(self) -> StorageError | None:
-        """Return why an append is refused now, or None."""
+        """Return the error that currently prevents appends, or None."""
         if self.failure is not None:
             return self.failure
         for waiting, limit, what in (
             (self.journal.queued_bytes, self.queue_limit_bytes, "the journal"),
-            (self.memory.unmoved_bytes, self.unmoved_limit_bytes, "their ledgers"),
+            (self.memory.unmoved_bytes, self.unmoved_limit_bytes, "ledger files"),
         ):
             if waiting > limit:
                 return Congested(
-                    f"{waiting} bytes wait for {what}, more than {limit}; publish more slowly or use a faster disk"
+                    f"{waiting} bytes are waiting to be written to {what}, above the limit of {limit}: publish more"
+                    " slowly or use a faster disk"
                 )
         return None
 
     @property
     def is_heavy(self) -> bool:
-        """True if a checkpoint is due regardless of journal bytes: small entries take more memory than disk."""
+        """Whether entries in memory require a checkpoint: small entries take more memory than journal space."""
         return self.memory.unmoved_bytes * 2 > self.config.unmoved_bytes
 
     @property
     def is_congested(self) -> bool:
-        """True if appends outpace the disk: stop reading from producers until `on_drained`."""
+        """Whether appends outpace the disk; if so, stop reading from producers until `on_drained` is called."""
         congested = (
             self.journal.queued_bytes > self.config.queue_bytes or self.memory.unmoved_bytes > self.config.unmoved_bytes
         )
@@ -244,7 +247,7 @@ class StorageCore:
         return congested
 
     def check_drained(self) -> None:
-        """Call `on_drained` if the storage was congested and has recovered, with at least half of the queue free."""
+        """Call `on_drained` once congestion has ended and at least half of the queue is free."""
         if (
             self._was_congested
             and self.journal.queued_bytes <= self.config.queue_bytes // 2
@@ -257,26 +260,26 @@ class StorageCore:
     # Helpers.
 
     def catalogue_head(self, start: JournalEnd) -> Head:
-        """Return the catalogue head for a replay that begins at ``start``."""
+        """Return the catalogue head for a replay that starts at ``start``."""
         return Head(start, self.ids.next_ledger, self.ids.next_object, self.journal_key)
 
     def now_ms(self) -> int:
-        """Return the wall time in milliseconds."""
+        """Return the wall-clock time in milliseconds."""
         return int(self.clock() * 1000)
 
     def file_of(self, ledger: Ledger) -> LedgerFile:
-        """Return the ledger's file, which need not exist yet."""
+        """Return the ledger's file object; the file may not exist yet."""
         if ledger.file is None:
             ledger.file = LedgerFile(self.disk, f"{self.directory}/ledgers/{ledger.id}.ledger", ledger.id)
         return ledger.file
 
     def time_search(self, ledger: Ledger, time_ms: int, start: int) -> Callable[[], int | None]:
-        """Return a job for a reading lane: the first entry published at ``time_ms`` or later, or None.
+        """Return a job for a reading lane that finds the first entry published at ``time_ms`` or later, or None.
 
         Args:
-            ledger: the ledger to search.
-            time_ms: by the clocks of the producers.
-            start: entry at which the search begins.
+            ledger: ledger to search.
+            time_ms: publish time, set by the producers' clocks.
+            start: id of the first entry to search.
         """
         file, moved, confirmed = self.file_of(ledger), ledger.moved, ledger.confirmed
         heads = (ledger.moving + ledger.unmoved)[::2]
@@ -292,7 +295,7 @@ class StorageCore:
         return search
 
     def bytes_from(self, ledger: Ledger, start: int) -> Callable[[], int]:
-        """Return a job for a reading lane: the payload bytes of ``ledger`` from an entry on."""
+        """Return a job for a reading lane that counts the payload bytes of ``ledger`` from entry ``start`` on."""
         file, moved, payloads = self.file_of(ledger), ledger.moved, _confirmed_payloads(ledger)
 
         def measure() -> int:
@@ -302,7 +305,7 @@ class StorageCore:
         return measure
 
     def first_within(self, ledger: Ledger, max_bytes: int) -> Callable[[], int]:
-        """Return a job for a reading lane: the entry from which on ``ledger`` has at most ``max_bytes`` of payload."""
+        """Return a job for a reading lane that finds the first entry of a tail of at most ``max_bytes``."""
         file, moved, payloads = self.file_of(ledger), ledger.moved, _confirmed_payloads(ledger)
 
         def find() -> int:
@@ -316,18 +319,18 @@ class StorageCore:
         return find
 
     async def run_reading(self, job: Callable[[], T]) -> T:
-        """Run ``job`` on a reading lane and return its result."""
+        """Run ``job`` on a reading lane and return the result."""
         return await asyncio.wrap_future(self.lanes.reading(job))
 
 
 def _confirmed_payloads(ledger: Ledger) -> list[bytes]:
-    """Return the payloads of confirmed entries that no checkpoint has moved."""
+    """Return the payloads of confirmed entries that are not in the ledger file yet."""
     return (ledger.moving + ledger.unmoved)[1 : 2 * (ledger.confirmed - ledger.moved) : 2]
 
 
 def tell(callback: Callable[..., object], *arguments: object) -> None:
-    """Call a caller's callback; an exception is logged, so that the remaining callbacks still run."""
+    """Call a callback and log its exception, if any, so that the remaining callbacks still run."""
     try:
         callback(*arguments)
     except Exception:
-        logger.exception("a callback of the storage failed")
+        logger.exception("storage callback failed")

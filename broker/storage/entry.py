@@ -1,4 +1,4 @@
-"""A stored entry, with its position and the payload as received from the producer; and what is shown of a ledger."""
+"""Stored entries, with their position and payload, and the public state of ledgers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import NamedTuple
 from ...wire.position import Position
 
 ENTRY_OVERHEAD_BYTES = 340
-"""Memory of an entry besides its payload: objects, numbers, record head, list slots. Measured; counted wherever bytes
-are bounded, because for messages of some 30 bytes it is nine tenths of the total.
+"""Measured memory of an entry without its payload: objects, integers, record head, and list slots.
+
+All limits on memory include this overhead, because it makes up nine tenths of the total for messages of about 30 bytes.
 """
 
 
 class StoredEntry(NamedTuple):
-    """One entry as received from the producer."""
+    """An entry as received from the producer."""
 
     position: Position
     payload: bytes

@@ -1,9 +1,9 @@
-"""The logs of compacted views in the journal, and the records that make one the view of a topic's log.
+"""Hidden logs, which store compacted views, and the journal records that install and drop them.
 
-Design: the log of a view is a hidden log, so the journal, checkpoints and reads treat it like any other. It is written
-entry by entry and is unreferenced until one record makes it the view up to its horizon; the same record moves the
-compaction cursor. A crash before the record leaves an unreferenced hidden log, which recovery drops; after it, the old
-view is the unreferenced one. So there is always exactly one complete view.
+Design: a view is stored as a hidden log, so the journal, checkpoints and reads treat it like any other log. The hidden
+log is written entry by entry and is unreferenced until a single record makes it the topic's view up to its horizon and
+moves the compaction cursor. After a crash before that record, the new hidden log is unreferenced and recovery drops it;
+after a later crash, recovery drops the old one. So exactly one complete view exists at any time.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from .topic_log import TopicLog
 
 HIDDEN = "compacted:"
-"""Name prefix of hidden logs; no topic's name begins with it."""
+"""Name prefix of hidden logs; no topic name starts with it."""
 
 
 class HiddenView(CompactedView):
-    """A compacted view in a hidden log."""
+    """A compacted view that is stored in a hidden log."""
 
     log: TopicLog
 
     def state(self) -> dict[str, Any]:
-        """Return the state for catalogue and journal."""
+        """Return the state to be stored in the catalogue and journal."""
         first = None if self.first is None else list(self.first)
         return {"view": self.log.id, "first": first, "horizon": list(self.horizon)}
 
 
 def begin_view(log: TopicLog) -> TopicLog:
-    """Return a new hidden log for a view of ``log``; it stays unreferenced until `switch_view`."""
+    """Return a new hidden log for a view of ``log``, which is unreferenced until `switch_view`."""
     core = log.core
     id_ = core.ids.new_object()
     hidden = type(log)(core, id_, f"{HIDDEN}{log.id}:{id_}")
@@ -45,7 +45,7 @@ def begin_view(log: TopicLog) -> TopicLog:
 
 
 def switch_view(log: TopicLog, hidden: TopicLog, first: Position | None, horizon: Position, done: Done) -> None:
-    """Make a fully synced hidden log the view of ``log``, and move its compaction cursor to the horizon."""
+    """Install a fully synced hidden log as the view of ``log``, and move the compaction cursor to the horizon."""
     if log.core.refuses(done):
         return
     cursor = log.cursors.get(COMPACTION_CURSOR)
@@ -61,21 +61,21 @@ def drop_hidden(hidden: TopicLog, done: Done) -> None:
     """Delete an unreferenced hidden log."""
     core = hidden.core
     if core.refuses(done):
-        return  # it remains as a stale view
+        return  # the log remains as a stale view
     core.logs.pop(hidden.name)
     ledgers = hidden.drop()
     core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": hidden.id}))
 
 
 def stale_views(log: TopicLog) -> list[TopicLog]:
-    """Return hidden logs of ``log`` that are not its view, left over from failed or missed drops."""
+    """Return the hidden logs of ``log`` that are not its current view and have not been dropped yet."""
     begin = f"{HIDDEN}{log.id}:"
     current = log.view.log if log.view is not None else None
     return [each for name, each in log.core.logs.used.items() if name.startswith(begin) and each is not current]
 
 
 def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[int, TopicLog]) -> None:
-    """Restore the view of a log from catalogue or journal."""
+    """Restore the view of a log from its state in the catalogue or journal."""
     first = state["first"]
     log.view = HiddenView(
         logs_by_id[state["view"]], None if first is None else Position(*first), Position(*state["horizon"])
@@ -84,7 +84,7 @@ def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[in
 
 
 def forget_unreferenced(core: StorageCore) -> None:
-    """Drop, during recovery, hidden logs that are not a view; their files are removed as strays."""
+    """Drop unreferenced hidden logs during recovery, which later removes their files as strays."""
     wanted = {log.view.log.name for log in core.logs.used.values() if log.view is not None}
     for log in [log for name, log in core.logs.used.items() if name.startswith(HIDDEN) and name not in wanted]:
         core.logs.pop(log.name)

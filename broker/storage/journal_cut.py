@@ -1,12 +1,13 @@
-"""Finds a journal position up to which a live storage can be copied consistently.
+"""Finds a journal position up to which the storage of a running broker can be copied consistently.
 
-Design: the catalogue names the replay position; from there on each valid group is read, as in recovery, up to the first
-one missing. Every group before that one was synced, since only one group is in flight, and its pages are not rewritten
-until the file is recycled. Files are recycled when a new catalogue is in place, so a copy of the files up to the cut is
-consistent if its catalogue is still in place when the copy is done. Otherwise the copy is void and made again.
+Design: all valid groups are read from the replay position in the catalogue up to the first missing group, as in
+recovery. Every group before the missing one was synced, since only one group is in flight at a time, and its pages are
+not rewritten until the file is recycled. Files are recycled only after a new catalogue has been installed. So a copy of
+the files up to the cut is consistent if the catalogue has not been replaced when the copy is complete. Otherwise, the
+copy must be discarded and repeated.
 
-A ledger that is missing before the cut was deleted by a record before the cut. A ledger that a checkpoint was writing
-is in the same state as after a crash in the middle of it: data after the entries that the catalogue names is ignored.
+A ledger that the copy lacks was deleted by a record before the cut. A ledger that a checkpoint was writing is in the
+same state as after a crash during the checkpoint: data beyond the entries listed in the catalogue is ignored.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from .journal.journal import JournalEnd, file_name
 
 
 class Moved(Exception):
-    """The storage has installed another catalogue; the copy has to be made again."""
+    """The storage has installed another catalogue, so the copy must be repeated."""
 
 
 class Part(NamedTuple):
-    """The part of a journal file that belongs to a copy: its name and length."""
+    """The name of a journal file and the length to be copied."""
 
     name: str
     length: int
 
 
 class JournalCut:
-    """Follows the journal of a directory that a broker may be writing; never writes.
+    """Reads the journal of a data directory that a broker may be writing to, without changing it.
 
     Args:
         directory: directory of the journal files.
-        start: the replay position of the catalogue.
+        start: replay position from the catalogue.
 
     Attributes:
-        end: position after the last group found; ``file_id`` is None while no file was begun.
+        end: position after the last group found; its ``file_id`` is None until a file has been started.
     """
 
     def __init__(self, directory: Path, start: JournalEnd) -> None:
@@ -49,12 +50,12 @@ class JournalCut:
         self.end = start
 
     def parts(self) -> list[Part]:
-        """Return the parts of a copy up to `end`, in order."""
+        """Return the files to copy up to `end`, in order."""
         last = [Part(file_name(self.end.sequence), self.end.offset)] if self._header is not None else []
         return [*self._whole, *last]
 
     def advance(self) -> None:
-        """Read all groups that exist by now.
+        """Read all groups that have been written so far.
 
         Raises:
             Moved: a file was replaced or does not continue the previous one.
@@ -68,19 +69,19 @@ class JournalCut:
             if following is None:
                 return
             if following.previous_end != offset:
-                self._read_groups()  # the file grew after it was read here and before the next one was begun
+                self._read_groups()  # the file grew between the last read and the start of the next file
             if following.previous_end != self.end.offset:
-                raise Moved(f"{file_name(following.sequence)} begins behind another place")
+                raise Moved(f"{file_name(following.sequence)} does not continue where the previous file ends")
             self._whole.append(Part(file_name(self.end.sequence), self.end.offset))
             self._header = following
             self.end = JournalEnd(following.sequence, layout.PAGE, following.first_group, following.file_id)
 
     def _begin(self) -> bool:
-        """Open the first file; returns False if no group was written since the catalogue."""
+        """Open the first file; return False if no group has been written since the catalogue."""
         header = self._header_of(self.end.sequence)
         if self.end.file_id is not None:
             if header is None or header.file_id != self.end.file_id:
-                raise Moved(f"{file_name(self.end.sequence)} is another file than the catalogue names")
+                raise Moved(f"{file_name(self.end.sequence)} is not the file that the catalogue refers to")
         elif header is None:
             return False
         else:
@@ -113,16 +114,16 @@ class JournalCut:
 
 
 def copy_part(source: Path, target: Path, part: Part, copy: Callable[[int, int, int], None]) -> None:
-    """Copy the beginning of a journal file.
+    """Copy the first part of a journal file.
 
     Args:
         source: directory of the journal.
         target: directory of the copy.
-        part: name and length to copy.
-        copy: copies a number of bytes from one descriptor to another.
+        part: name of the file, and length to copy.
+        copy: called with two file descriptors and the number of bytes to copy from the first to the second.
 
     Raises:
-        Moved: the file is gone, or shorter.
+        Moved: the file has been removed, or is shorter than expected.
     """
     try:
         with (source / part.name).open("rb") as old, (target / part.name).open("wb") as new:
@@ -131,4 +132,4 @@ def copy_part(source: Path, target: Path, part: Part, copy: Callable[[int, int, 
             if os.fstat(new.fileno()).st_size != part.length:
                 raise Moved(f"{part.name} is shorter than {part.length} bytes")
     except FileNotFoundError as exc:
-        raise Moved(f"{part.name} is gone") from exc
+        raise Moved(f"{part.name} was removed") from exc

@@ -1,10 +1,10 @@
-"""The logs of a storage by name: loaded logs are objects, unloaded ones only their catalogue lines.
+"""All logs by name: loaded logs as objects, unloaded logs as catalogue lines.
 
-Design: a directory may hold far more logs than are in use. An unloaded log is only its line in the catalogue, which
-takes a tenth of the memory; it becomes an object again on the next access. For a while the object of an unloaded log is
-kept: until then there is no second object of that name, and a change to the first one loads it again. `free` ends that;
-it also breaks the reference cycles of the log, so that its memory is free without a garbage collection, which would
-stop the broker for as long as it takes to scan all other logs.
+Design: a directory may contain far more logs than are in use. An unloaded log is reduced to its catalogue line, which
+takes a tenth of the memory, and is loaded again on the next access. Its object is retained until `free`: meanwhile, no
+second object is created for the name, and changing the object reloads the log. `free` also breaks the reference cycles
+of the log, so that its memory is released without a garbage collection, which would block the broker while it scans all
+other logs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Unloaded:
-    """One unloading of a log, for `Logs.free`."""
+    """An unloaded log whose object is kept until `Logs.free`."""
 
     __slots__ = ("log",)
 
@@ -27,14 +27,14 @@ class Unloaded:
 
 
 class Logs:
-    """All logs of one storage.
+    """All logs of the storage.
 
     Args:
-        lines: the catalogue lines of loaded logs.
-        wake: loads a log from its line in the catalogue.
+        lines: catalogue lines of loaded logs.
+        wake: creates a log from its catalogue line.
 
     Attributes:
-        used: the loaded logs; change it only with the methods here.
+        used: loaded logs by name; only changed by the methods of this class.
     """
 
     def __init__(self, lines: CatalogueLines, wake: Callable[[bytes], TopicLog]) -> None:
@@ -56,15 +56,15 @@ class Logs:
 
     @property
     def lines(self) -> Collection[bytes]:
-        """The lines of the unloaded logs, with line ends."""
+        """The catalogue lines of the unloaded logs, including line ends."""
         return self._at_rest.values()
 
     def is_at_rest(self, name: str) -> bool:
-        """Return whether there is an unloaded log of that name."""
+        """Return whether a log with this name exists and is unloaded."""
         return name in self._at_rest
 
     def get(self, name: str) -> TopicLog | None:
-        """Return the log of that name, which counts as loaded from now on, or None."""
+        """Return the log with this name, loading it if needed, or None."""
         log = self.used.get(name)
         if log is not None or name not in self._at_rest:
             return log
@@ -78,18 +78,18 @@ class Logs:
         self.used[log.name] = log
 
     def pop(self, name: str) -> TopicLog | None:
-        """Remove and return the log of that name, or None."""
+        """Remove and return the log with this name, or return None."""
         log = self.get(name)
         if log is not None:
             del self.used[name]
         return log
 
     def add_line(self, name: str, line: bytes) -> None:
-        """Add an unloaded log that has not been used yet."""
+        """Add an unloaded log."""
         self._at_rest[name] = line
 
     def unload(self, log: TopicLog, line: bytes) -> Unloaded:
-        """Unload a log, keeping only its line and, until `free`, the object."""
+        """Unload a log, keeping only its catalogue line and, until `free`, its object."""
         del self.used[log.name]
         self._lines.forget(log)
         self._at_rest[log.name] = line
@@ -97,14 +97,14 @@ class Logs:
         return kept
 
     def free(self, unloaded: Sequence[Unloaded]) -> None:
-        """Free unloaded logs, except those loaded again since; others that hold them cannot use them any more."""
+        """Free the objects of unloaded logs that were not reloaded; they must not be used afterwards."""
         for one in unloaded:
             if self._kept.get(one.log.name) is one:
                 del self._kept[one.log.name]
                 one.log.free()
 
     def changed(self, log: TopicLog) -> None:
-        """Note that a log changed, which loads it again."""
+        """Reload an unloaded log, because it has changed."""
         kept = self._kept.get(log.name)
         if kept is not None and kept.log is log:
             self._use(log)

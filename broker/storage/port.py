@@ -1,9 +1,10 @@
-"""What the broker requires of a storage engine: logs of entries, and durable cursors over them.
+"""The interface of a storage engine: logs of entries, and durable cursors over them.
 
-Topics, dispatchers, sessions and the admin interface use only these protocols. An engine implements them in a package
-of its own; `open_engine` callers choose one. Positions are those of Apache Pulsar: a ledger and an entry in it.
+Topics, dispatchers, sessions and the admin interface only use these protocols. Each engine implements them in a
+separate package, and the code that opens the storage chooses the engine. As in Apache Pulsar, a position consists of a
+ledger id and an entry id.
 
-Order is guaranteed within one log only. Callbacks run on the event loop.
+Order is only guaranteed within a log. Callbacks run on the event loop.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ __all__ = ["EARLIEST", "Ack", "Cursor", "Done", "EntryDone", "Log", "LogStore", 
 
 
 class Cursor(Protocol):
-    """The acknowledgements of one subscription."""
+    """The acknowledgements of a subscription."""
 
     name: str
-    """The subscription's name."""
+    """Subscription name."""
 
     mark_delete: Position
-    """Everything up to here, inclusive, is acknowledged."""
+    """Position up to which, inclusive, everything is acknowledged."""
 
     properties: dict[str, str]
-    """The subscription's properties; change them with `note`."""
+    """Subscription properties; only changed by `note`."""
 
     numbers: dict[str, int]
-    """Its owner's data about everything up to the mark; change them with `note`."""
+    """Integers that the cursor's owner stores with the mark, by name; only changed by `note`."""
 
     @property
     def is_durable(self) -> bool:
-        """Whether it outlives the process and retains entries."""
+        """Whether the cursor outlives its consumers and retains entries."""
 
     @property
     def backlog_entries(self) -> int:
@@ -46,36 +47,36 @@ class Cursor(Protocol):
 
     @property
     def has_holes(self) -> bool:
-        """Whether anything above the mark is acknowledged, fully or partly."""
+        """Whether an entry above the mark is fully or partly acknowledged."""
 
     @property
     def acknowledged_range_count(self) -> int:
-        """Number of ranges that `acknowledged_ranges` would return."""
+        """Number of ranges in `acknowledged_ranges`."""
 
     def acknowledged_ranges(self) -> list[tuple[Position, Position]]:
-        """Return first and last position of each run of acknowledged entries above the mark, in order."""
+        """Return the first and last position of each run of acknowledged entries above the mark, in order."""
 
     def acknowledge(self, acks: Iterable[Ack], done: Done | None = None) -> None:
-        """Acknowledge individual entries, or parts of them; ``done`` is called when that is durable."""
+        """Acknowledge individual entries, or parts of them, and call ``done`` when that is durable."""
 
     def acknowledge_up_to(
         self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
     ) -> None:
-        """Acknowledge everything up to ``position``; of that entry only the messages missing in ``ack_set``."""
+        """Acknowledge everything up to ``position``; of that entry, messages in ``ack_set`` remain unacknowledged."""
 
     def is_acknowledged(self, position: Position) -> bool:
         """Return whether the whole entry is acknowledged."""
 
     def remaining(self, position: Position) -> AckSet | None:
-        """Return the messages still wanted of a partly acknowledged entry; None for any other entry."""
+        """Return the unacknowledged messages of a partly acknowledged entry, or None for any other entry."""
 
     def next_unacknowledged(self, after: Position) -> Position:
-        """Return the first unacknowledged position after ``after``; the log may not hold it yet."""
+        """Return the first unacknowledged position after ``after``, which may not exist yet."""
 
     async def reset(self, position: Position) -> None:
-        """Make ``position`` the next entry to be delivered and drop all acknowledgements after it, durably.
+        """Durably make ``position`` the next entry to be delivered, and drop all acknowledgements from there on.
 
-        Cancellation: the cursor has moved all the same.
+        Cancellation: the cursor moves anyway.
 
         Raises:
             StorageError: the engine failed.
@@ -89,7 +90,15 @@ class Cursor(Protocol):
         done: Done | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position`` and change numbers and properties, atomically."""
+        """Atomically acknowledge everything up to ``position`` and change numbers and properties.
+
+        Args:
+            position: new mark.
+            numbers: new or changed numbers.
+            forget: names of numbers to remove.
+            done: called when the change is durable.
+            properties: new subscription properties, or None to keep the current ones.
+        """
 
 
 class View(Protocol):
@@ -97,96 +106,104 @@ class View(Protocol):
 
     @property
     def horizon(self) -> Position:
-        """The last position that it covers."""
+        """Last position in the topic that the view covers."""
 
     @property
     def first(self) -> Position | None:
-        """Position of its first entry; None if it is empty."""
+        """Position in the topic of the first entry; None for an empty view."""
 
     @property
     def ledger_id(self) -> int:
-        """Identifies the view for clients; -1 if it is empty."""
+        """Id of the first ledger, which identifies the view to clients; -1 for an empty view."""
 
     @property
     def log(self) -> Log:
-        """The log that holds it."""
+        """The log that stores the view."""
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on; empty if there are none."""
+        """Return entries from ``start`` on, with their positions in the topic."""
 
     async def last(self) -> StoredEntry | None:
-        """Return its last entry, or None."""
+        """Return the last entry, or None for an empty view."""
 
 
 class Log(Protocol):
-    """The entries of one topic, in order, and the cursors over them."""
+    """The entries of a topic, in order, and its cursors."""
 
     name: str
-    """The full topic name."""
+    """Full topic name."""
 
     last_confirmed: Position
-    """Position of the newest durable entry, even if retention has dropped it."""
+    """Position of the newest durable entry, even if it has been dropped by retention."""
 
     is_terminated: bool
-    """Whether it accepts no more entries."""
+    """Whether the log has been terminated and accepts no more entries."""
 
     is_deleted: bool
-    """Whether it was deleted."""
+    """Whether the log was deleted and must be reopened."""
 
     is_compacting: bool
-    """Set while compaction reads it: no entries are dropped meanwhile."""
+    """Whether a compaction is running, during which entries must not be deleted; set by the compaction."""
 
     @property
     def view(self) -> View | None:
-        """The compacted older entries; None if compaction never ran."""
+        """Compacted view of older entries, or None if there was no compaction."""
 
     @property
     def cursors(self) -> Mapping[str, Cursor]:
-        """The durable cursors by name."""
+        """Durable cursors by name."""
 
     @property
     def delayed_ledgers(self) -> set[int]:
-        """Ids of the ledgers that may hold entries with a delayed delivery; see `expect_delayed`."""
+        """Ids of the ledgers that may contain delayed entries; see `expect_delayed`."""
 
     @property
     def failure(self) -> StorageError | None:
-        """Why changes are refused at the moment, or None."""
+        """Error that currently prevents changes, or None."""
 
     # Writing
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
-        """Append an entry; ``done`` gets its position once it is durable, or the error, in the order of the calls."""
+        """Append an entry.
+
+        Args:
+            payload: the entry exactly as received.
+            messages: number of messages in the entry.
+            publish_time_ms: publish time, for searches by time.
+            done: called in append order, with the position and None once the entry is durable, or with an error. If the
+                entry is rejected, it is called immediately.
+        """
 
     def expect_delayed(self) -> None:
-        """Record that the next entry has a delayed delivery."""
+        """Record durably that the next entry has a delayed delivery."""
 
     def create(self, done: Done) -> None:
-        """Make the log itself durable, even while empty."""
+        """Make the log durable, even if it is empty."""
 
     def barrier(self, done: Done) -> None:
-        """Call ``done`` once all changes so far are durable, or with the error if they failed."""
+        """Call ``done`` once all previous changes are durable, or with the error if they have failed."""
 
     def refuses(self, done: Done) -> bool:
-        """Return whether changes are refused now, after reporting that to ``done``."""
+        """Return whether changes are currently rejected; if so, ``done`` is called with the error."""
 
     async def terminate(self) -> Position:
-        """Accept no more entries and return the position of the last one."""
+        """Terminate the log, so that it accepts no more entries, and return the position of the last entry."""
 
     def close_ledger(self) -> None:
-        """Begin a new ledger with the next entry."""
+        """Close the last ledger if it is open, so that the next append creates a new one."""
 
     def touch(self) -> None:
-        """Mark the log for the broker's periodic work without a change."""
+        """Mark the log for the broker's periodic work, although it has not changed."""
 
     # Reading
 
     @property
     def first_position(self) -> Position:
-        """Position of the oldest entry; for an empty log, the one right after the last confirmed entry."""
+        """Position of the oldest entry; for an empty log, the position after the last confirmed entry."""
 
     @property
     def first_compacted(self) -> Position:
-        """Position of the oldest entry of the compacted view and the log together."""
+        """Position of the oldest entry, including those in the compacted view."""
 
     @property
     def entry_count(self) -> int:
@@ -200,40 +217,47 @@ class Log(Protocol):
         """Return the ledgers, oldest first."""
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
-        """Return durable entries of one ledger from ``start`` on from memory; None if they have to be loaded.
+        """Return durable entries from memory, from ``start`` on, or None if they must be loaded.
 
-        At least one entry, which may exceed ``max_bytes``; empty if the log has none from ``start`` on.
+        All returned entries are in the same ledger. At least one is returned if the log contains any, even if it
+        exceeds ``max_bytes``.
         """
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return durable entries as `read` does, from wherever they are stored."""
+        """Return durable entries like `read`, loading them if needed."""
 
     def holds(self, position: Position) -> bool:
-        """Return whether the log holds a durable entry there."""
+        """Return whether the log contains a durable entry at ``position``."""
 
     def next_position(self, position: Position) -> Position:
-        """Return the first position after ``position`` that exists, or may exist next."""
+        """Return the next position after ``position``, which may not exist yet."""
 
     def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return the number of durable entries after ``after``, up to and including ``up_to``."""
+        """Return the number of durable entries after ``after`` up to and including ``up_to``."""
 
     def position_behind(self, after: Position, entries: int) -> Position:
-        """Return the position of the entry ``entries`` places after ``after``, at most the last durable one."""
+        """Return the position ``entries`` entries after ``after``, but at most the last durable one."""
 
     def about_bytes_behind(self, position: Position) -> int:
-        """Estimate the payload bytes after ``position`` from memory."""
+        """Estimate the payload bytes after ``position``, without loading entries."""
 
     async def bytes_behind(self, position: Position) -> int:
         """Return the payload bytes of the entries after ``position``."""
 
     async def position_leaving(self, max_bytes: int) -> Position:
-        """Return the earliest position after which there are at most ``max_bytes`` of payload."""
+        """Return the lowest position after which the log contains at most ``max_bytes`` of payload."""
 
     async def position_before_time(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position right before the first entry after ``after`` published at ``time_ms`` or later."""
+        """Return the position before the first entry after ``after`` that was published at ``time_ms`` or later.
+
+        Without such an entry, the last position is returned.
+        """
 
     async def position_before_age(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position up to which all entries after ``after`` are older than ``time_ms``."""
+        """Return the last position up to which all entries after ``after`` are older than ``time_ms``.
+
+        An entry is older if it was published or its ledger was closed before that time.
+        """
 
     # Cursors
 
@@ -246,83 +270,99 @@ class Log(Protocol):
         *,
         is_internal: bool = False,
     ) -> Cursor:
-        """Return the durable cursor of that name, creating it if needed; ``done`` is called when it is durable."""
+        """Return the durable cursor with this name, creating it if needed.
+
+        Args:
+            name: subscription name.
+            initial: mark-delete position of a new cursor.
+            properties: properties of a new cursor.
+            done: called when the cursor is durable, even if it existed before. If an error is passed, no cursor was
+                created.
+            is_internal: whether the cursor is internal to the broker and may have a reserved name.
+        """
 
     def memory_cursor(self, name: str, initial: Position, properties: Mapping[str, str] | None = None) -> Cursor:
-        """Return a new cursor that ends with the process and retains no entries."""
+        """Return a new cursor that is only kept in memory and retains no entries."""
 
     async def delete_cursor(self, name: str, *, is_internal: bool = False) -> None:
-        """Delete the durable cursor of that name, if it exists; returns when that is durable."""
+        """Delete the cursor with this name durably, if it exists."""
 
     def remove_cursor(self, name: str) -> Cursor | None:
-        """Take back a cursor whose creation failed."""
+        """Remove and return a cursor whose creation failed, or return None."""
 
     # Retention and compaction
 
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Delete ledgers that all durable cursors have passed and retention does not keep; return their ids."""
-
-    def next_trim_ms(self, retention_ms: int) -> int | None:
-        """Return when trimming may drop a ledger by age without further changes, or None if never."""
-
-    def begin_view(self) -> Log:
-        """Return an empty, unlisted log for a new view of this one; it remains unreferenced until `switch_view`."""
-
-    def switch_view(self, hidden: Any, first: Position | None, horizon: Position, done: Done) -> None:
-        """Make a complete log from `begin_view` the view, and move the compaction cursor to its horizon, atomically.
+        """Delete ledgers that all durable cursors have passed and that exceed the retention, and return their ids.
 
         Args:
-            hidden: each entry is `compacted_view.pack` of one of this log.
-            first: position in this log of its first entry; None if it is empty.
-            horizon: last position of this log that it covers.
-            done: called when that is durable.
+            retention_ms: retention time of consumed entries; -1 for unlimited.
+            retention_bytes: retained size of the log; -1 for unlimited.
+        """
+
+    def next_trim_ms(self, retention_ms: int) -> int | None:
+        """Return the time at which trimming may drop a ledger without further changes to the log, or None."""
+
+    def begin_view(self) -> Log:
+        """Return a new, unlisted log for a view of this log, which is unreferenced until `switch_view`."""
+
+    def switch_view(self, hidden: Any, first: Position | None, horizon: Position, done: Done) -> None:
+        """Atomically install a complete log from `begin_view` as the view, and move the compaction cursor.
+
+        Args:
+            hidden: log whose entries were created from entries of this log by `compacted_view.pack`.
+            first: position in this log of the first entry; None for an empty view.
+            horizon: last position in this log that the view covers; the compaction cursor moves there.
+            done: called when the change is durable.
         """
 
     def drop_view(self, hidden: Any, done: Done) -> None:
-        """Delete the log of a view that is not this log's."""
+        """Delete the log of a view that is not the current one."""
 
     def stale_views(self) -> Sequence[Log]:
-        """Return the logs of views left over from failed or missed deletions."""
+        """Return the logs of views that are not the current view and have not been dropped yet."""
 
 
 class LogStore(Protocol):
-    """All logs of a storage."""
+    """All logs of a broker."""
 
     @property
     def failure(self) -> StorageError | None:
-        """Why changes are refused at the moment, or None."""
+        """Error that currently prevents changes, or None."""
 
     @property
     def is_congested(self) -> bool:
-        """Whether producers should wait until `on_drained`."""
+        """Whether producers should wait until the storage calls the callback of `on_drained`."""
 
     def on_drained(self, callback: Callable[[], None]) -> None:
-        """Set the callback for when a congested storage has room again."""
+        """Set the callback that is called when a congested storage accepts entries again."""
 
     def has_log(self, name: str) -> bool:
-        """Return whether there is a durable log of that name."""
+        """Return whether a durable log with this name exists."""
 
     def log_names(self) -> list[str]:
         """Return the names of all durable logs."""
 
     def open_log(self, name: str) -> Log:
-        """Return the log of that name; a new one becomes durable with its first change."""
+        """Return the log with this name; a new log becomes durable with its first change."""
 
     def volatile_log(self, name: str) -> Log:
-        """Return a log that stays empty, for a non-persistent topic; it is not listed."""
+        """Return a log that is always empty, for a non-persistent topic; it is not listed."""
 
     async def delete_log(self, name: str) -> None:
-        """Delete a log with its cursors, if it exists; returns when that is durable."""
+        """Delete a log and its cursors durably, if it exists."""
 
     def take_touched(self) -> Sequence[Log]:
-        """Return the logs that changed since the last call."""
+        """Return the logs that have changed since the last call."""
 
     def used_names(self) -> list[str]:
-        """Return the names of the logs in memory."""
+        """Return the names of the loaded logs that `unload` may be called with."""
 
     def unload(self, names: Iterable[str]) -> Callable[[], None] | None:
-        """Release the memory of unused logs that are completely stored; the next access loads them again.
+        """Unload those logs that are completely stored; the next access reloads them.
+
+        The objects of unloaded logs may be used until the returned function is called.
 
         Returns:
-            what frees the rest once nothing can be using their objects any longer; None if nothing was unloaded.
+            A function that frees the memory of the unloaded logs that were not reloaded; None if none was unloaded.
         """

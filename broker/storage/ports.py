@@ -1,4 +1,4 @@
-"""Interfaces of logs, ledgers and the layers above them, as seen by the lower parts of the storage; types only."""
+"""Interfaces of logs, ledgers and higher layers, for type annotations in the lower layers of the storage."""
 
 from __future__ import annotations
 
@@ -12,156 +12,156 @@ EntryDone = Callable[[Position, Exception | None], None]
 
 
 class Captured(Protocol):
-    """A state captured at one moment."""
+    """A captured state that can be encoded later."""
 
     def encode(self) -> bytes:
-        """Return its bytes; called on the background lane."""
+        """Return the encoded state; called on the background lane."""
 
 
 class Watcher(Protocol):
-    """Gets notified of ledgers that a log drops."""
+    """An object that is notified when a log drops ledgers."""
 
     def forget_ledger(self, ledger_id: int) -> None:
-        """Drop the state of a ledger."""
+        """Drop all state that belongs to a ledger."""
 
 
 class PartialAcksPort(Protocol):
-    """Counts the ack sets of all cursors; see `cursors.partial_acks`."""
+    """Memory accounting for the ack sets of all cursors; see `cursors.partial_acks`."""
 
     is_full: bool
-    """Whether new sets are refused."""
+    """Whether the limit is exceeded, so that no new ack sets may be created."""
 
     def changed(self, cursor: Any, delta_bytes: int) -> None:
-        """Note that the memory of a cursor's sets has changed."""
+        """Record a change in the memory of a cursor's ack sets."""
 
     def recount(self) -> None:
-        """Recount without cursors that were garbage collected."""
+        """Recount the memory without garbage-collected cursors."""
 
     def refusal(self) -> Exception:
         """Return the error for an entry that cannot be partly acknowledged."""
 
 
 class ChangesPort(Protocol):
-    """Makes changes durable."""
+    """Records changes durably."""
 
     @property
     def partial_acks(self) -> PartialAcksPort:
-        """Counts the ack sets of all cursors."""
+        """Memory accounting for the ack sets of all cursors."""
 
     def refuses(self, done: Done | None) -> bool:
-        """Return whether changes are refused now, after reporting that to ``done``."""
+        """Return whether changes are currently rejected; if so, ``done`` is called with the error."""
 
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Queue records; ``done`` gets the result once all of them are on disk or have failed."""
+        """Queue records, and call ``done`` with the result once they are on disk or have failed."""
 
 
 class CountsAcks(Protocol):
-    """Counts the ack sets of cursors."""
+    """The part of a storage that counts the memory of ack sets."""
 
     @property
     def partial_acks(self) -> PartialAcksPort:
-        """Counts the ack sets of all cursors."""
+        """Memory accounting for the ack sets of all cursors."""
 
 
 class ConfirmedEntries(Protocol):
-    """A ledger as seen by cursors."""
+    """A ledger, as seen by cursors."""
 
     @property
     def confirmed(self) -> int:
-        """Number of entries that readers can see."""
+        """Number of entries that are visible to readers."""
 
 
 class AckedLog(Protocol):
-    """A log as seen by a cursor of any engine."""
+    """A log of any storage engine, as seen by cursors."""
 
     name: str
-    """The full topic name."""
+    """Full topic name."""
 
     last_confirmed: Position
-    """Position of the newest synced entry."""
+    """Position of the newest confirmed entry."""
 
     @property
     def core(self) -> CountsAcks:
-        """Counts the ack sets of its cursors."""
+        """The storage that counts the memory of ack sets."""
 
     @property
     def ledgers_by_id(self) -> Mapping[int, ConfirmedEntries]:
-        """The ledgers that the log holds."""
+        """The ledgers of the log, by id."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
+        """Notify ``watcher`` of dropped ledgers, without retaining entries for it."""
 
     def holds(self, position: Position) -> bool:
-        """Return whether the log holds a confirmed entry there."""
+        """Return whether the log contains a confirmed entry at ``position``."""
 
     def ever_held(self, position: Position) -> bool:
-        """Return whether the log holds an entry there, or may have held one."""
+        """Return whether the log contains an entry at ``position``, or may have contained it in a dropped ledger."""
 
     def messages_at_most(self, position: Position) -> int:
-        """Return how many messages an entry has, or an upper bound."""
+        """Return the number of messages in an entry, or an upper bound."""
 
     def next_position(self, position: Position) -> Position:
-        """Return the first position after ``position`` that exists, or may exist next."""
+        """Return the next position after ``position``, which may not exist yet."""
 
     def before(self, position: Position) -> Position:
         """Return the mark-delete position of a cursor whose next entry is ``position``."""
 
     def mark_up_to(self, position: Position) -> Position | None:
-        """Return the mark-delete position with everything up to ``position`` acknowledged; None if never held."""
+        """Return the mark-delete position for everything up to ``position``, or None if it never existed."""
 
     def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return the number of confirmed entries after ``after``, up to and including ``up_to``."""
+        """Return the number of confirmed entries after ``after`` up to and including ``up_to``."""
 
 
 class LedgerPort(Protocol):
     """A ledger."""
 
     created_ms: int
-    """When it was begun, in milliseconds."""
+    """Creation time, in milliseconds."""
 
     confirmed: int
     """Number of synced entries."""
 
     @property
     def log(self) -> LogPort:
-        """The log of the ledger."""
+        """The log that the ledger belongs to."""
 
 
 class LogPort(AckedLog, Protocol):
     """A log in the journal."""
 
     id: int
-    """Identifies the log in journal records."""
+    """Id of the log in journal records."""
 
     is_created: bool
-    """Whether its creation record has been queued."""
+    """Whether the creation record has been queued."""
 
     is_deleted: bool
-    """Whether it was deleted, and has no catalogue line any more."""
+    """Whether the log was deleted and no longer has a catalogue line."""
 
     @property
     def core(self) -> ChangesPort:
-        """Records changes of durable cursors."""
+        """The storage that records changes of durable cursors."""
 
     @property
     def ledgers_by_id(self) -> Mapping[int, LedgerPort]:
-        """The ledgers that the log holds."""
+        """The ledgers of the log, by id."""
 
     @property
     def consumed(self) -> Position:
-        """Position that all durable cursors have reached."""
+        """Lowest mark-delete position of all durable cursors."""
 
     def has_changed(self) -> None:
-        """Note that the catalogue line of the log is out of date."""
+        """Mark the catalogue line of the log as out of date."""
 
     def snapshot(self) -> Captured:
-        """Return the log's line in the catalogue."""
+        """Return the catalogue line of the log."""
 
     def drop_pending(self) -> int:
-        """Drop unconfirmed entries after a journal failure; return their bytes."""
+        """Drop unconfirmed entries after a journal failure, and return the number of bytes freed."""
 
     def close_ledger(self) -> None:
-        """Close the last ledger, if it is open."""
+        """Close the last ledger if it is open."""
 
     def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
-        """Close a ledger if it is too old; return whether it is closed."""
+        """Close a ledger that exceeds the maximum age, and return whether the ledger is closed."""

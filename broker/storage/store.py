@@ -1,12 +1,12 @@
-"""The storage of one broker: open, run, close.
+"""The storage of a broker.
 
-    storage = Storage.open(directory)      # blocks: lock, recovery
-    storage.attach(loop)                   # from now on threads work and results come on the loop
+    storage = Storage.open(directory)      # blocks: locks the directory and recovers its content
+    storage.attach(loop)                   # starts the threads; results are delivered on the loop
     log = storage.open_log("persistent://public/default/t")
     log.append(payload, 1, publish_time_ms, done)
     await storage.close()
 
-All calls belong on the loop's thread, and none of them touches a file there.
+After `attach`, all methods must be called on the loop's thread, and none of them accesses files there.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _TICK_S = 1.0
 
 
 class Storage:
-    """All logs of a broker in one directory.
+    """All logs of a broker, stored in one directory.
 
-    When the disk fails or is full, changes are refused with a StorageError that names the file and the remedy (see
-    `failure`), reads continue, and recovery is attempted every `retry_s`; confirmed data is not lost and no restart is
+    When the disk fails or is full, changes are rejected with a StorageError that names the file and a remedy (see
+    `failure`), reads continue, and recovery is attempted every `retry_s`. Confirmed data is not lost, and no restart is
     needed. A change that was reported as failed may still have taken effect.
     """
 
@@ -52,7 +52,7 @@ class Storage:
         self._lock = lock
         self._salvaged = salvaged
         self._checkpoint = Checkpoint(core)
-        self._memory = MemoryStore(core.clock)  # for logs that store nothing
+        self._memory = MemoryStore(core.clock)  # for the logs of non-persistent topics
         self._is_closed = False
         self._retry_at_s = 0.0
         self._tick: asyncio.TimerHandle | None = None
@@ -68,27 +68,28 @@ class Storage:
         rng: random.Random | None = None,
         monotonic: Clock = time.monotonic,
     ) -> Storage:
-        """Lock the directory, create it if needed, and recover its content. Blocks.
+        """Open a data directory: create it if needed, lock it, and recover its content. Blocks.
 
         Args:
-            directory: the data directory of the storage.
-            config: limits.
-            disk: the disk of the directory; the local disk if None.
-            clock: wall time in seconds, for stored timestamps.
+            directory: data directory.
+            config: limits; the defaults if None.
+            disk: disk of the directory; the local disk if None.
+            clock: wall clock in seconds, for stored timestamps.
             rng: generates the journal key and file ids; `random.SystemRandom` if None.
             monotonic: monotonic clock in seconds, for intervals.
 
         Raises:
             DataDirectoryInUse: another process holds the lock.
-            DamagedFile: synced data is missing or damaged; names file and offset.
-            NewerFormat: later software wrote the directory.
-            UnknownLogs: records of logs that were neither created nor deleted; see `StorageConfig.salvage`.
-            DiskFailure: a disk operation failed; names file, errno and remedy.
+            DamagedFile: synced data is missing or damaged; the message names the file and offset.
+            NewerFormat: a later version wrote the directory.
+            UnknownLogs: the journal contains records of logs that were neither created nor deleted; see
+                `StorageConfig.salvage`.
+            DiskFailure: a disk operation failed; the message names the file, errno and a remedy.
         """
         config = config or StorageConfig()
         disk = disk or LocalDisk(config.sync_delay_s)
         path = str(directory)
-        with disk_action("make the data directory", path):
+        with disk_action("create the data directory", path):
             disk.make_directory(path)
         lock = _take_lock(disk, path)
         try:
@@ -106,11 +107,12 @@ class Storage:
     # Running.
 
     def attach(self, loop: asyncio.AbstractEventLoop, make_lanes: Callable[[Task, Task], Lanes] | None = None) -> None:
-        """Start the threads; from now on results are delivered on ``loop``, one call per journal group.
+        """Start the threads, which deliver results on ``loop``, with one call per journal group.
 
         Args:
-            loop: the event loop of the caller.
-            make_lanes: makes a replacement for the threads from `hand_over` and `write_turn`; see `ThreadLanes`.
+            loop: event loop of the caller.
+            make_lanes: creates lanes to be used instead of threads, from `hand_over` and `write_turn` (see
+                `ThreadLanes`).
         """
         journal = self._core.journal
         if make_lanes is None:
@@ -120,17 +122,17 @@ class Storage:
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 
     def use(self, lanes: Lanes) -> None:
-        """Run all work on these lanes from now on; without lanes, nothing can be changed."""
+        """Set the lanes on which all work runs; until then, nothing can be changed."""
         self._core.lanes = self._core.journal.lanes = lanes
         for log in self._salvaged:
-            log.create(lambda _: None)  # a failure is the journal's, and reported there
+            log.create(lambda _: None)  # the journal reports failures itself
 
     def _on_tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
         self.maintain()
 
     def maintain(self) -> None:
-        """Begin what is due: a checkpoint, or an attempt to heal a failure. Called automatically every second."""
+        """Start a checkpoint if one is due, or to repair a failure. Called automatically every second."""
         now_s = self._core.monotonic()
         if self._core.failure is not None:
             if now_s >= self._retry_at_s:
@@ -140,13 +142,12 @@ class Storage:
             self._checkpoint.begin()
 
     async def close(self) -> None:
-        """Write a final checkpoint, end the threads and release the directory.
+        """Write a final checkpoint, stop the threads, and unlock the directory.
 
-        Cancellation: not safe; shield it.
+        Cancellation: not safe; shield this call.
 
         Raises:
-            StorageError: the final checkpoint failed; the directory is released all the same, and confirmed data is
-                safe.
+            StorageError: the final checkpoint failed. The directory is unlocked anyway, and no confirmed data is lost.
         """
         if self._is_closed:
             return
@@ -164,7 +165,7 @@ class Storage:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the files and release the directory as they are; the threads must not be running."""
+        """Close the files and unlock the directory without a checkpoint; the threads must not be running."""
         self._is_closed = True
         self._core.journal.close()
         self._lock.close()
@@ -177,46 +178,49 @@ class Storage:
         return [name for name in logs if not name.startswith(HIDDEN) and self.has_log(name)]
 
     def has_log(self, name: str) -> bool:
-        """Return whether there is a durable log of that name."""
+        """Return whether a durable log with this name exists."""
         logs = self._core.logs
         log = logs.used.get(name)
         return logs.is_at_rest(name) if log is None else log.is_created
 
     def open_log(self, name: str) -> TopicLog:
-        """Return the log of that name. A new log becomes durable with its first record (see `TopicLog.create`).
+        """Return the log with this name, creating it if needed.
+
+        A new log becomes durable with its first record (see `TopicLog.create`).
 
         Raises:
-            NotAllowed: the name is not UTF-8.
+            NotAllowed: the name is not valid UTF-8.
+            ClosedError: the storage is closed.
         """
         if self._is_closed:
             raise ClosedError(f"storage {self._core.directory} is closed")
         log = self._core.logs.get(name)
         if log is None:
-            check_text("a topic's name", name)
+            check_text("topic name", name)
             log = TopicLog(self._core, self._core.ids.new_object(), name)
             self._core.logs.add(log)
         return log
 
     def volatile_log(self, name: str) -> VolatileLog:
-        """Return a log that stays empty, for a non-persistent topic; the storage does not register it.
+        """Return a log that is always empty, for a non-persistent topic; it is not part of the storage.
 
         Raises:
-            NotAllowed: the name is not UTF-8.
+            NotAllowed: the name is not valid UTF-8.
         """
         return self._memory.volatile_log(name)
 
     def used_names(self) -> list[str]:
-        """Return the names of the loaded logs, for `unload`."""
+        """Return the names of the loaded logs."""
         return list(self._core.logs.used)
 
     def unload(self, names: Iterable[str]) -> Callable[[], None] | None:
         """Unload logs, keeping only their catalogue lines until the next access.
 
-        Logs with changes that are not on disk yet, or with a compacted view, stay loaded. Objects of unloaded logs may
-        still be used, and a change to one loads it again, until the returned function is called.
+        Logs with a compacted view, or with changes that are not on disk yet, are not unloaded. The objects of unloaded
+        logs may be used until the returned function is called; changing such an object reloads the log.
 
         Returns:
-            what frees the memory of the unloaded logs, except those loaded again since; None if none was unloaded.
+            A function that frees the memory of the unloaded logs that were not reloaded; None if none was unloaded.
         """
         core = self._core
         logs = [log for name in names if (log := core.logs.used.get(name)) is not None and log.is_quiet]
@@ -225,18 +229,18 @@ class Storage:
         return partial(core.logs.free, unloaded) if unloaded else None
 
     async def delete_log(self, name: str) -> None:
-        """Delete a log with its cursors, if it exists; returns when that is durable.
+        """Delete a log and its cursors durably, if it exists.
 
-        Cancellation: the log is deleted all the same.
+        Cancellation: the log is deleted anyway.
 
         Raises:
-            StorageError: the disk failed. If changes were refused already, nothing changed; otherwise the log is gone
-                from memory and may be back after a restart.
+            StorageError: the disk failed. If changes were already being rejected, nothing has changed. Otherwise the
+                log has been removed from memory, but may exist again after a restart.
         """
         await called_back(lambda done: self.delete_log_with(name, done))
 
     def delete_log_with(self, name: str, done: Done) -> None:
-        """Delete a log, and call ``done`` when that is durable."""
+        """Delete a log, and call ``done`` when the deletion is durable."""
         if self._core.refuses(done):
             return
         log = self._core.logs.pop(name)
@@ -264,16 +268,16 @@ class Storage:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why changes are currently refused, or None."""
+        """The error that currently prevents changes, or None."""
         return self._core.failure
 
     @property
     def is_congested(self) -> bool:
-        """True if appends outpace the disk: stop reading from producers until `on_drained`."""
+        """Whether appends outpace the disk; if so, stop reading from producers until `on_drained` is called."""
         return self._core.is_congested
 
     def on_drained(self, callback: Callable[[], None]) -> None:
-        """Set the callback, run on the loop, for when a congested storage has room again."""
+        """Set the callback that is run on the loop when storage has recovered from congestion."""
         self._core.on_drained = callback
 
     def __repr__(self) -> str:
@@ -282,10 +286,10 @@ class Storage:
 
 def _take_lock(disk: Disk, directory: str) -> DiskLock:
     path = f"{directory}/lock"
-    with disk_action("lock the data directory with", path):
+    with disk_action("lock the data directory using", path):
         try:
             return disk.lock(path)
         except LockedByOther as exc:
             raise DataDirectoryInUse(
-                f"data directory {directory} is in use by {exc}; stop that broker or choose another data directory"
+                f"data directory {directory} is in use by {exc}: stop that broker or use another data directory"
             ) from exc

@@ -1,9 +1,9 @@
-"""One topic's log: its ledgers, its cursors, and their positions.
+"""The log of a topic: its ledgers, its cursors, and their positions.
 
-Design: the log's state belongs to the loop lane. `append` assigns the entry's position at once, but the entry is
-invisible until the journal has synced it. A ledger is begun by the first append that needs one, never in advance, so
-idle topics cost neither ids nor files; after a start or a disk failure the next append begins a new one, because the
-fate of positions that were assigned but never confirmed is unknown. Only the last ledger accepts entries.
+Design: the state of a log belongs to the loop lane. `append` assigns the position of an entry immediately, but the
+entry is invisible until the journal has synced it. A new ledger is created by the first append that needs it, so idle
+topics use neither ids nor files. After a start or a disk failure, the next append creates a new ledger, because it is
+unknown whether unconfirmed positions were written. Only the last ledger accepts entries.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_AHEAD_BYTES = 1024 * 1024
-_NOBODY: WeakSet[Watcher] = WeakSet()  # never changed: saves thousands of logs a set each
+_NOBODY: WeakSet[Watcher] = WeakSet()  # never modified; avoids creating a set for each of thousands of logs
 
 
 class TopicLog(LedgerList[Ledger]):
-    """The entries of one topic, in order, and the cursors over them.
+    """The entries of a topic, in order, and its cursors.
 
     Attributes:
-        name: the full topic name.
-        id: identifies the log in journal records.
-        cursors: durable cursors by name; change them only through the log.
-        is_terminated: True if the log accepts no more entries.
-        view: the compacted older entries; None if compaction never ran.
-        is_compacting: True while entries must stay because compaction reads them.
-        delayed_ledgers: ids of the ledgers that may hold entries with a delayed delivery.
+        name: full topic name.
+        id: id of the log in journal records.
+        cursors: durable cursors by name; only changed by the methods of this class.
+        is_terminated: whether the log has been terminated and accepts no more entries.
+        view: compacted view of older entries, or None if there was no compaction.
+        is_compacting: whether a compaction is running, during which entries must not be deleted.
+        delayed_ledgers: ids of the ledgers that may contain delayed entries.
     """
 
     def __init__(self, core: StorageCore, log_id: int, name: str) -> None:
@@ -57,25 +57,26 @@ class TopicLog(LedgerList[Ledger]):
         self.name = name
         self.cursors: dict[str, Cursor] = {}
         self.is_terminated = False
-        self.is_created = False  # its creation record has been queued
+        self.is_created = False  # whether the creation record has been queued
         self.is_deleted = False
         self.view: HiddenView | None = None
         self.is_compacting = False
         self.delayed_ledgers: set[int] = set()
         self._open: Ledger | None = None
-        self._is_quiet = True  # no change since the catalogue and the broker last looked
+        self._is_quiet = True  # no change since the last catalogue capture or `looked_at`
         self._watchers: WeakSet[Watcher] = _NOBODY
 
     # Writing.
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
-        """Append one entry; ``done`` is called on the loop in append order, except that a refusal is reported at once.
+        """Append an entry.
 
         Args:
             payload: the entry exactly as received.
-            messages: number of messages in it.
-            publish_time_ms: its publish time, for searches by time.
-            done: gets the position and None once the entry is on disk, or the error.
+            messages: number of messages in the entry.
+            publish_time_ms: publish time, for searches by time.
+            done: called on the loop, in append order, with the position and None once the entry is on disk, or with an
+                error. If the entry is rejected, it is called immediately.
         """
         core = self.core
         memory = core.memory
@@ -91,52 +92,52 @@ class TopicLog(LedgerList[Ledger]):
                 done(EARLIEST, error)
                 return
             ledger = self._open or self._begin_ledger()
-        # The position is assigned now and confirmed later; readers stop at `Ledger.confirmed`.
+        # The position is assigned now and confirmed later; readers only read up to `Ledger.confirmed`.
         entry_id, size = ledger.appended, len(payload)
-        # tuple.__new__ makes a named tuple in less than half the time.
+        # tuple.__new__ creates a named tuple in less than half the time.
         position = tuple.__new__(Position, (ledger.id, entry_id))
         head = pack_entry_head(ENTRY, size + ENTRY_FIELDS_BYTES, ledger.id, entry_id, messages, publish_time_ms)
         entry = tuple.__new__(StoredEntry, (position, payload, messages))
         memory.append(ledger, entry, head, size, publish_time_ms)
         if self._is_quiet:
             self.has_changed()
-        # Last: memory must have the entry before the journal can report.
+        # This comes last, because memory must contain the entry before the journal can report it.
         core.journal.put_entry((ledger, position, done), head, payload)
         if ledger.appended >= core.config.max_ledger_entries or ledger.totals.bytes >= core.config.max_ledger_bytes:
             self.close_ledger()
 
     def expect_delayed(self) -> None:
-        """Record, durably, that the next entry has a delayed delivery.
+        """Record durably that the next entry has a delayed delivery.
 
-        Recorded per ledger: dispatchers need not inspect entries of other ledgers. Does nothing if the log accepts no
-        entries now, because the append then reports the reason.
+        This is recorded per ledger, so that dispatchers need not inspect the entries of other ledgers. If the log
+        currently accepts no entries, this does nothing, and the append reports the error.
         """
         if self.core.refusal() is None and self._refusal() is None:
             ledger = self._open or self._begin_ledger()
             if ledger.id not in self.delayed_ledgers:
                 self.delayed_ledgers.add(ledger.id)
                 self.has_changed()
-                # Before the entry, so that no delayed entry is on disk without it.
+                # Queued before the entry, so that no delayed entry is on disk without this record.
                 self.core.journal.put(
                     None, encode_change({"do": "expect_delayed", "log": self.id, "ledger": ledger.id})
                 )
 
     def free(self) -> None:
-        """Break the reference cycles of an unloaded log that has no users left, which frees its memory."""
-        self.is_deleted = True  # any user left must reopen it, as there may be a second object now
+        """Release the memory of an unloaded, unused log by breaking its reference cycles."""
+        self.is_deleted = True  # any remaining user must reopen the log, since a second object may exist now
         for cursor in self.cursors.values():
             del cursor.log
         for ledger in self.ledgers_by_id.values():
             del ledger.log
 
     def create(self, done: Done) -> None:
-        """Make the log itself durable, even while empty."""
+        """Make the log durable, even if it is empty."""
         if not self.refuses(done):
             self._create()
             self.core.record(done)
 
     def terminate_with(self, done: Done) -> None:
-        """Accept no more entries; existing ones are kept."""
+        """Terminate the log, keeping existing entries, and call ``done`` when that is durable."""
         if self.refuses(done):
             return
         self._create()
@@ -146,38 +147,41 @@ class TopicLog(LedgerList[Ledger]):
         self.core.record(done, encode_change({"do": "terminate", "log": self.id}))
 
     async def terminate(self) -> Position:
-        """Accept no more entries and return the position of the last one.
+        """Terminate the log, so that it accepts no more entries, and return the position of the last entry.
 
-        Cancellation: the log is terminated all the same.
+        Cancellation: the log is terminated anyway.
         """
         await called_back(self.terminate_with)
         return self.last_confirmed
 
     @property
     def failure(self) -> StorageError | None:
-        """Why changes are refused at the moment, or None."""
+        """Error that currently prevents changes, or None."""
         return self.core.failure
 
     def _refusal(self) -> Exception | None:
         if self.is_deleted:
             return StorageError(f"log {self.name} was deleted: reopen it")
         if self.is_terminated:
-            return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
+            return TopicTerminated(f"topic {self.name} is terminated and accepts no more messages")
         return None
 
     def barrier(self, done: Done) -> None:
-        """Call ``done`` once all changes so far are durable, or with the error if they failed."""
+        """Call ``done`` once all previous changes are durable, or with the error if they have failed."""
         self.core.record(done)
 
     def refuses(self, done: Done) -> bool:
-        """Return whether changes are refused now, after reporting that to ``done``: call it before changing memory."""
+        """Return whether changes are currently rejected; if so, ``done`` is called with the error.
+
+        Call this before changing memory.
+        """
         if self.is_deleted:
             done(self._refusal())
             return True
         return self.core.refuses(done)
 
     def _create(self) -> None:
-        """Queue the log's creation record, unless that was done; if writing it fails, the log does not exist."""
+        """Queue the creation record unless it was queued before; if writing it fails, the log does not exist."""
         if self.is_created:
             return
         record = encode_change({"do": "create_log", "log": self.id, "name": self.name})
@@ -185,7 +189,7 @@ class TopicLog(LedgerList[Ledger]):
         self.has_changed()
 
         def created(error: Exception | None) -> None:
-            if error is not None:  # everything queued after this has failed with it
+            if error is not None:  # everything queued after this record has failed too
                 self.is_created = self.is_terminated = False
                 self.has_changed()
 
@@ -201,7 +205,7 @@ class TopicLog(LedgerList[Ledger]):
         return ledger
 
     def add_ledger(self, ledger_id: int, created_ms: int) -> Ledger:
-        """Append a new ledger, which closes the previous one."""
+        """Append a new ledger and close the previous one."""
         last = self.last_ledger
         if last is not None and last.closed_ms is None:
             last.closed_ms = created_ms
@@ -209,7 +213,7 @@ class TopicLog(LedgerList[Ledger]):
         return self.take(Ledger(self, ledger_id, created_ms, self.entries_ever()))
 
     def close_ledger(self) -> None:
-        """Close the last ledger, if it is open: the next append begins a new one."""
+        """Close the last ledger if it is open, so that the next append creates a new one."""
         self._open = None
         last = self.last_ledger
         if last is not None and last.closed_ms is None:
@@ -217,9 +221,9 @@ class TopicLog(LedgerList[Ledger]):
             self.has_changed()
 
     def has_changed(self) -> None:
-        """Note that the catalogue line is out of date, and that the broker may have work with the log.
+        """Mark the catalogue line as out of date, and the log for the broker's periodic work.
 
-        Called for each change; only the first one after a look of either has a cost.
+        This is called for each change, but only the first call after `looked_at` does any work.
         """
         if self._is_quiet:
             self._is_quiet = False
@@ -228,21 +232,21 @@ class TopicLog(LedgerList[Ledger]):
             self.core.touched.add(self)
 
     def touch(self) -> None:
-        """Mark the log for the broker's periodic work without a change."""
+        """Mark the log for the broker's periodic work, although it has not changed."""
         self.core.touched.add(self)
 
     def looked_at(self) -> None:
-        """Note that the catalogue, or the broker, has seen all changes so far."""
+        """Record that the catalogue or the broker has processed all changes so far."""
         self._is_quiet = True
 
     def watch(self, watcher: Watcher) -> None:
-        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
+        """Notify ``watcher`` of dropped ledgers, without retaining entries for it."""
         if self._watchers is _NOBODY:
             self._watchers = WeakSet()
         self._watchers.add(watcher)
 
     def drop_pending(self) -> int:
-        """Drop unconfirmed entries after a journal failure; return their bytes."""
+        """Drop unconfirmed entries after a journal failure, and return the number of bytes freed."""
         size = 0
         for ledger_id, ledger in list(self.ledgers_by_id.items()):
             if ledger.appended > ledger.confirmed:
@@ -261,10 +265,10 @@ class TopicLog(LedgerList[Ledger]):
         return tuple(ledger.info(ledger is self._open) for ledger in self.ledgers_by_id.values())
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
-        """Return confirmed entries from ``start`` on from memory, or None if they have to be loaded.
+        """Return confirmed entries from memory, from ``start`` on, or None if they must be loaded.
 
-        The entries are of one ledger, at least one if the log has any from ``start`` on; that one may exceed
-        ``max_bytes``.
+        All returned entries are in the same ledger. At least one is returned if the log contains any, even if it
+        exceeds ``max_bytes``.
         """
         found = self.locate(start)
         if found is None:
@@ -275,12 +279,12 @@ class TopicLog(LedgerList[Ledger]):
         return self.core.read_cache.get(ledger.id, entry_id, max_entries, max_bytes) or None
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return confirmed entries as `read` does, from disk where they are not in memory.
+        """Return confirmed entries like `read`, loading them from disk if needed.
 
         Cancellation: safe.
 
         Raises:
-            StorageError: the disk failed or holds damaged data.
+            StorageError: the disk failed, or the data is damaged.
         """
         while (found := self.read(start, max_entries, max_bytes)) is None:
             reading = self._reading(start, max_entries, max_bytes)
@@ -290,7 +294,7 @@ class TopicLog(LedgerList[Ledger]):
             try:
                 entries = await self.core.run_reading(job)
             except StorageError:
-                if ledger.is_dropped:  # retention was faster
+                if ledger.is_dropped:  # by retention, during the read
                     continue
                 raise
             if not ledger.is_dropped:
@@ -312,26 +316,26 @@ class TopicLog(LedgerList[Ledger]):
         return ledger, lambda: file.read(entry_id, end, max_entries, limit)
 
     async def position_before_time(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position right before the first entry after ``after`` published at ``time_ms`` or later.
+        """Return the position before the first entry after ``after`` that was published at ``time_ms`` or later.
 
-        Publish times come from the producers, in any order: an entry whose producer's clock is behind does not make
-        those before it old. Without such an entry, the last position is returned.
+        Without such an entry, the last position is returned. Publish times are set by producers and may be in any
+        order, so later entries may have lower publish times.
 
         Cancellation: safe.
         """
         return await self._before_first_since(time_ms, after, lambda _: False)
 
     async def position_before_age(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position up to which all entries after ``after`` are older than ``time_ms``.
+        """Return the last position up to which all entries after ``after`` are older than ``time_ms``.
 
-        An entry is older by its publish time, or because its ledger was closed before: the broker's own clock bounds
-        how long a producer with a fast clock can keep entries from expiring.
+        An entry is older if it was published or its ledger was closed before that time. Since ledgers are closed by the
+        broker's clock, a producer with a fast clock cannot prevent entries from expiring.
 
         Cancellation: safe.
         """
 
         def is_old(ledger: Ledger) -> bool:
-            # Ledgers of versions without closing times count as closed when they were begun.
+            # Ledgers from versions without closing times have the closing time set to their creation time.
             return ledger.closed_ms is not None and ledger.created_ms < ledger.closed_ms < time_ms
 
         return await self._before_first_since(time_ms, after, is_old)
@@ -365,7 +369,7 @@ class TopicLog(LedgerList[Ledger]):
         return size
 
     async def position_leaving(self, max_bytes: int) -> Position:
-        """Return the earliest position after which there are at most ``max_bytes`` of payload.
+        """Return the lowest position after which the log contains at most ``max_bytes`` of payload.
 
         Cancellation: safe.
         """
@@ -382,25 +386,25 @@ class TopicLog(LedgerList[Ledger]):
         except StorageError:
             if not ledger.is_dropped:
                 raise
-            return if_dropped  # retention was faster
+            return if_dropped  # dropped by retention during the read
 
     # Cursors.
 
     def before(self, position: Position) -> Position:
-        """Return `LedgerList.before`, also for positions that only the compacted view still has."""
+        """Same as `LedgerList.before`, but also supports positions that only exist in the compacted view."""
         if self.view is not None and EARLIEST < position < self.first_position:
             return Position(position.ledger_id, max(position.entry_id, 0) - 1)
         return super().before(position)
 
     def messages_at_most(self, position: Position) -> int:
-        """Return how many messages an entry has: exact for an entry in memory, otherwise an upper bound."""
+        """Return the number of messages in an entry if it is in memory, otherwise an upper bound."""
         ledger = self.ledgers_by_id[position.ledger_id]
         entries = self.read(position, 1, 1)
         return entries[0].messages if entries else ledger.totals.messages
 
     @property
     def first_compacted(self) -> Position:
-        """Position of the oldest entry of the compacted view and the log together."""
+        """Position of the oldest entry, including those in the compacted view."""
         if self.view is None or self.view.first is None:
             return self.first_position
         return min(self.view.first, self.first_position)
@@ -414,27 +418,28 @@ class TopicLog(LedgerList[Ledger]):
         *,
         is_internal: bool = False,
     ) -> Cursor:
-        """Return the durable cursor of that name, creating it if needed.
+        """Return the durable cursor with this name, creating it if needed.
 
         Args:
-            name: the subscription's name.
+            name: subscription name.
             initial: mark-delete position of a new cursor.
-            properties: of a new cursor.
-            done: called when the cursor is durable, also for an existing one. After an error, no cursor was created.
-            is_internal: the cursor is the broker's own, and may have a reserved name.
+            properties: properties of a new cursor.
+            done: called when the cursor is durable, even if it existed before. If an error is passed, no cursor was
+                created.
+            is_internal: whether the cursor is internal to the broker and may have a reserved name.
 
         Raises:
-            NotAllowed: name or properties are not UTF-8 or too long, or the name is reserved; nothing changed.
-            StorageError: changes are refused or the log was deleted, and ``done`` is None.
+            NotAllowed: the name is reserved, or the name or properties are not valid UTF-8 or too long.
+            StorageError: ``done`` is None, and changes are rejected or the log was deleted.
         """
-        check_name("a subscription's name", name)
+        check_name("subscription name", name)
         if not is_internal:
             refuse_internal(name)
         cursor = self.cursors.get(name)
         if cursor is None:
             check_properties("subscription property", properties or {})
             check_size("subscription properties", (properties or {}).items())
-            # A compacted view has entries of dropped ledgers; its readers begin before the first entry of the log.
+            # A compacted view may contain entries of dropped ledgers, before the log's first entry.
             lowest = self.before(EARLIEST) if self.view is None else EARLIEST
             initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
             cursor = Cursor(self, self.core.ids.new_object(), name, initial)
@@ -460,25 +465,25 @@ class TopicLog(LedgerList[Ledger]):
             done(error)
 
     def add_cursor(self, cursor: Cursor) -> Cursor:
-        """Add a cursor that is durable already, or about to be."""
+        """Add a cursor that is durable or will be."""
         self.cursors[cursor.name] = cursor
         self.has_changed()
         return cursor
 
     async def delete_cursor(self, name: str, *, is_internal: bool = False) -> None:
-        """Delete the cursor of that name, if it exists; returns when that is durable.
+        """Delete the cursor with this name durably, if it exists.
 
-        Cancellation: the cursor is deleted all the same.
+        Cancellation: the cursor is deleted anyway.
 
         Raises:
-            NotAllowed: it is the broker's own, and ``is_internal`` is False.
+            NotAllowed: the name is reserved, and ``is_internal`` is False.
         """
         if not is_internal:
             refuse_internal(name)
         await called_back(lambda done: self.delete_cursor_with(name, done))
 
     def delete_cursor_with(self, name: str, done: Done) -> None:
-        """Delete a cursor, and call ``done`` when that is durable."""
+        """Delete a cursor, and call ``done`` when the deletion is durable."""
         if self.is_deleted:
             self.core.record(done)
             return
@@ -489,17 +494,17 @@ class TopicLog(LedgerList[Ledger]):
         self.core.record(done, *parts)
 
     def remove_cursor(self, name: str) -> Cursor | None:
-        """Remove a cursor from the log and return it."""
+        """Remove and return a cursor of the log, or return None."""
         self.has_changed()
         return self.cursors.pop(name, None)
 
     def memory_cursor(self, name: str, initial: Position, properties: Mapping[str, str] | None = None) -> MemoryCursor:
-        """Return a new cursor that ends with the process and retains no entries.
+        """Return a new cursor that is only kept in memory and retains no entries.
 
         Args:
-            name: the subscription's name.
-            initial: its mark-delete position.
-            properties: of the subscription.
+            name: subscription name.
+            initial: mark-delete position of the cursor.
+            properties: subscription properties.
         """
         return MemoryCursor(self, name, initial, properties)
 
@@ -507,24 +512,24 @@ class TopicLog(LedgerList[Ledger]):
 
     @property
     def consumed(self) -> Position:
-        """Position that all durable cursors have reached; the last confirmed one without cursors."""
+        """Lowest mark-delete position of all durable cursors, or the last confirmed position without cursors."""
         return min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
 
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Delete ledgers that all durable cursors have passed and retention does not keep; return their ids.
+        """Delete ledgers that all durable cursors have passed and that exceed the retention, and return their ids.
 
         Args:
-            retention_ms: how long consumed entries are kept; -1 is forever.
-            retention_bytes: how much of the log is kept; -1 is unlimited.
+            retention_ms: retention time of consumed entries; -1 for unlimited.
+            retention_bytes: retained size of the log; -1 for unlimited.
 
-        Cancellation: the ledgers are deleted all the same.
+        Cancellation: the ledgers are deleted anyway.
         """
         drop: list[int] = []
         await called_back(lambda done: drop.extend(self.trim_with(retention_ms, retention_bytes, done)))
         return drop
 
     def trim_with(self, retention_ms: int, retention_bytes: int, done: Done) -> list[int]:
-        """Trim, and call ``done`` when that is durable; the files are removed afterwards."""
+        """Same as `trim`, but call ``done`` when the deletion is durable; the files are removed afterwards."""
         now_ms = self.core.now_ms()
         if self._open is not None:
             self.close_old_ledger(self._open, now_ms)
@@ -538,21 +543,21 @@ class TopicLog(LedgerList[Ledger]):
             closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, closed_ms, is_consumed))
         open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
         drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
-        # Otherwise acknowledgements without a record would be followed by the record that their entries are deleted.
+        # Wait for acknowledgements without a record, or the deletion record of their entries would precede them.
         is_behind = self.core.unrecorded > self.core.covered
         if not drop or self.is_compacting or is_behind or self.core.failure is not None:
             self.core.record(done)
             return []
         ledgers = [self.ledgers_by_id[ledger_id] for ledger_id in drop]
-        # Memory, then the record, then the files: a crash before the record keeps the ledgers; after a crash before the
-        # last file is removed, the next start removes it.
+        # First memory, then the record, then the files: after a crash before the record, the ledgers still exist, and
+        # after a later crash, the next start removes the remaining files.
         self.drop_ledgers(drop)
         change = encode_change({"do": "drop_ledgers", "log": self.id, "ledgers": drop})
         self.core.record_removal(ledgers, done, change)
         return drop
 
     def next_trim_ms(self, retention_ms: int) -> int | None:
-        """Return when trimming may drop a ledger by age without further changes, or None if never."""
+        """Return the time at which trimming may drop a ledger without further changes to the log, or None."""
         first = next(iter(self.ledgers_by_id.values()), None)
         if first is None or first is self._open:
             return None
@@ -563,7 +568,7 @@ class TopicLog(LedgerList[Ledger]):
         return (first.closed_ms or self.core.now_ms()) + retention_ms
 
     def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
-        """Close a ledger if it is too old; return whether it is closed."""
+        """Close a ledger that exceeds the maximum age, and return whether the ledger is closed."""
         if ledger is self._open and now_ms - ledger.created_ms >= self.core.config.max_ledger_age_s * 1000:
             self.close_ledger()
         return ledger is not self._open
@@ -580,7 +585,7 @@ class TopicLog(LedgerList[Ledger]):
         self.has_changed()
 
     def drop(self) -> list[Ledger]:
-        """Mark the log as deleted; return its ledgers."""
+        """Mark the log as deleted, and return its ledgers."""
         self.is_deleted = True
         self._open = None
         ledgers = list(self.ledgers_by_id.values())
@@ -592,17 +597,17 @@ class TopicLog(LedgerList[Ledger]):
     # Compacted views; see `hidden_logs`.
 
     def begin_view(self) -> TopicLog:
-        """Return a new hidden log for a view of this log; it stays unreferenced until `switch_view`."""
+        """Return a new hidden log for a view of this log, which is unreferenced until `switch_view`."""
         return begin_view(self)
 
     def switch_view(self, hidden: TopicLog, first: Position | None, horizon: Position, done: Done) -> None:
-        """Make a fully synced hidden log the view of this log, and move its compaction cursor to the horizon.
+        """Install a fully synced hidden log as the view of this log, and move the compaction cursor to the horizon.
 
         Args:
-            hidden: from `begin_view`.
-            first: position in the topic of its first entry; None if it is empty.
-            horizon: last position of the topic that it covers.
-            done: called when that is durable.
+            hidden: log created by `begin_view`.
+            first: position in the topic of the first entry; None for an empty view.
+            horizon: last position in the topic that the view covers.
+            done: called when the change is durable.
         """
         switch_view(self, hidden, first, horizon, done)
 
@@ -611,13 +616,13 @@ class TopicLog(LedgerList[Ledger]):
         drop_hidden(hidden, done)
 
     def stale_views(self) -> list[TopicLog]:
-        """Return hidden logs of this log that are not its view, left over from failed or missed drops."""
+        """Return the hidden logs of this log that are not its current view and have not been dropped yet."""
         return stale_views(self)
 
     # The catalogue.
 
     def snapshot(self) -> Image:
-        """Return the log's catalogue line: its state once everything queued now has been written and moved."""
+        """Return the catalogue line: the state of the log after all queued records have been written and moved."""
         self.looked_at()
         last = self.last_confirmed
         ledgers = []
@@ -642,7 +647,7 @@ class TopicLog(LedgerList[Ledger]):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the catalogue line is complete, and nothing will change by itself."""
+        """Whether the catalogue line is complete and the log will not change without further calls."""
         core = self.core
         return (
             self._is_quiet
@@ -658,14 +663,14 @@ class TopicLog(LedgerList[Ledger]):
 
     @classmethod
     def from_line(cls, core: StorageCore, line: bytes) -> TopicLog:
-        """Return the log described by a line of the catalogue."""
+        """Create a log from its catalogue line."""
         state = json.loads(line)
         log = cls(core, state["log"], state["name"])
         log.is_created = True
         for ledger_id, entries, created_ms, messages, size, oldest_ms, newest_ms, *closed_ms in state["ledgers"]:
             ledger = log.add_ledger(ledger_id, created_ms)
             ledger.restore(entries, LedgerTotals(messages, size, oldest_ms, newest_ms))
-            # Ledgers of versions without closing times count as closed when they were begun.
+            # Ledgers from versions without closing times have the closing time set to their creation time.
             ledger.closed_ms = closed_ms[0] if closed_ms else created_ms
         log.last_confirmed = Position(*state["last"])
         log.is_terminated = state["terminated"]

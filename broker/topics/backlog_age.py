@@ -1,7 +1,7 @@
-"""The oldest unacknowledged message of a topic, as `topics stats` shows it.
+"""The oldest unacknowledged message of a topic, for `topics stats`.
 
-It is searched together with the backlog quotas, for topics without a quota too; until the next search its age grows,
-even if it is acknowledged meanwhile. Pulsar does the same with ``preciseTimeBasedBacklogQuotaCheck``.
+The periodic backlog quota check finds this message, for topics without a quota as well. Until the next check, its age
+increases even if the message is acknowledged, as in Pulsar with ``preciseTimeBasedBacklogQuotaCheck``.
 
 Source: Pulsar's PIP-323.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OldestMessage:
-    """The oldest message of all backlogs of a topic.
+    """The oldest message in all backlogs of a topic.
 
     Attributes:
-        position: of its entry.
-        publish_time_ms: of its entry, by the clock of its producer.
-        subscription: the subscription that is furthest behind.
+        position: position of the entry.
+        publish_time_ms: publish time of the entry, set by the producer's clock.
+        subscription: name of the subscription that is furthest behind.
     """
 
     position: Position
@@ -35,14 +35,14 @@ class OldestMessage:
     subscription: str
 
     def age_s(self, now_ms: int) -> int:
-        """Return its age in whole seconds; 0 if its producer is ahead of this broker's clock."""
+        """Return the age of the message in whole seconds; 0 if the producer's clock is ahead."""
         return max(0, now_ms - self.publish_time_ms) // 1000
 
 
 async def find_oldest(topic: Topic, subscriptions: Iterable[Subscription]) -> OldestMessage | None:
-    """Return the oldest message that one of the subscriptions has not acknowledged, or None without a backlog.
+    """Return the oldest message that any of the subscriptions has not acknowledged, or None without a backlog.
 
-    An entry is read only if it differs from the topic's `oldest_message`.
+    The entry is only read if it is not the topic's current `oldest_message`.
 
     Cancellation: safe.
     """
@@ -58,5 +58,5 @@ async def find_oldest(topic: Topic, subscriptions: Iterable[Subscription]) -> Ol
     if entries is None:
         entries = await topic.log.load(position, 1, 1)
     if not entries:
-        return None  # retention dropped it meanwhile
+        return None  # dropped by retention meanwhile
     return OldestMessage(position, open_payload(entries[0].payload)[0].publish_time, slowest.name)

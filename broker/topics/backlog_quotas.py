@@ -1,10 +1,10 @@
-"""Backlog quotas: the action when a subscription falls too far behind, in bytes or in time.
+"""Backlog quotas: limits on the backlog of a topic, in bytes or in time.
 
-Quotas are checked when a producer connects, and periodically for all topics with a quota, with pauses, as often as the
-broker's settings say. Above a quota, either new producers are refused and existing ones closed, whose clients reconnect
-and are refused; or the subscriptions that are behind lose their oldest messages, down to nine tenths of the quota, so
-that not every new message causes an eviction. The broker's own cursors are not counted. The same check finds the oldest
-message of each topic, for its statistics.
+Quotas are checked when a producer connects, and at a configurable interval for all topics with a quota. Depending on
+the policy, exceeding a quota has one of two effects. Either existing producers are closed and new producers are
+rejected, or the oldest messages of subscriptions with too much backlog are dropped. In that case, nine tenths of the
+quota remain, so that not every new message causes an eviction. Internal cursors are not counted. The periodic check
+also finds the oldest message of each topic, for statistics.
 
 Source: Pulsar's BacklogQuotaManager, and the errors of Apache Pulsar 4.0.
 """
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 
 EXCEEDED = "Cannot create producer on topic with backlog quota exceeded"
 KEPT_SHARE = 0.9
-"""Share of a quota that eviction leaves."""
+"""Fraction of a quota that remains after an eviction."""
 
 
 def has_quota(policies: EffectivePolicies) -> bool:
-    """Return whether these policies have a quota at all."""
+    """Return whether the policies contain a backlog quota."""
     return policies.size_quota.limit_bytes >= 0 or policies.age_quota.limit_s > 0
 
 
 async def backlog_bytes(subscription: Subscription) -> int:
-    """Return the bytes from the first unacknowledged entry to the end.
+    """Return the payload bytes from the first unacknowledged entry to the end of the log.
 
     Cancellation: safe.
     """
@@ -51,7 +51,7 @@ async def backlog_bytes(subscription: Subscription) -> int:
 
 
 async def _is_too_large(subscription: Subscription, limit_bytes: int) -> bool:
-    """Return whether a backlog reaches a limit; nothing is read if the whole topic is below it."""
+    """Return whether a backlog has reached a limit; nothing is read if the whole topic is smaller."""
     is_possible = limit_bytes == 0 or subscription.topic.log.total_bytes >= limit_bytes
     return is_possible and await backlog_bytes(subscription) >= limit_bytes
 
@@ -61,7 +61,7 @@ def _counted(topic: Topic) -> list[Subscription]:
 
 
 async def exceeded(topic: Topic) -> list[Quota]:
-    """Return the quotas of a topic that its slowest subscription exceeds.
+    """Return the quotas of a topic that any subscription exceeds.
 
     Cancellation: safe.
     """
@@ -78,7 +78,7 @@ async def exceeded(topic: Topic) -> list[Quota]:
         for subscription in _counted(topic):
             cursor = subscription.cursor
             if not cursor.backlog_entries:
-                continue  # avoids a search for each of many subscriptions
+                continue  # a search per subscription would be expensive
             oldest = cursor.next_unacknowledged(cursor.mark_delete)
             if oldest <= await topic.log.position_before_age(time_ms, cursor.mark_delete):
                 found.append(quota)
@@ -87,11 +87,11 @@ async def exceeded(topic: Topic) -> list[Quota]:
 
 
 async def check_admits(topic: Topic) -> None:
-    """Raise if the backlog of a topic forbids new producers.
+    """Raise if no new producers are allowed because of the backlog of a topic.
 
     Raises:
-        ProducerBlockedQuotaExceeded: the client waits until there is room.
-        ProducerBlockedQuotaExceededRefused: the client fails.
+        ProducerBlockedQuotaExceeded: a quota is exceeded; clients wait and retry.
+        ProducerBlockedQuotaExceededRefused: a quota is exceeded; clients fail.
 
     Cancellation: safe.
     """
@@ -107,7 +107,7 @@ async def check_admits(topic: Topic) -> None:
 async def enforce(topic: Topic) -> None:
     """Apply the policy of each exceeded quota of a topic.
 
-    Cancellation: call again.
+    Cancellation: safe; call again to complete the work.
     """
     for quota in await exceeded(topic):
         if topic.is_closed:
@@ -115,9 +115,7 @@ async def enforce(topic: Topic) -> None:
         if quota.policy != EVICTION:
             producers = [*topic.producers.values(), *topic.producers.waiting]
             if producers:
-                log.info(
-                    "%s: its %d producers are closed, as its backlog quota is exceeded", topic.name, len(producers)
-                )
+                log.info("%s: closing %d producers because the backlog quota is exceeded", topic.name, len(producers))
             for producer in producers:
                 producer.close_by_broker()
             continue
@@ -133,15 +131,15 @@ async def enforce(topic: Topic) -> None:
 async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
     """Enforce the quotas of all topics, and find the oldest message of each topic.
 
-    A failure is logged and does not affect other topics.
+    Failures of a topic are logged and do not affect other topics.
 
-    Cancellation: call again.
+    Cancellation: safe; call again to complete the work.
     """
     for number, topic in enumerate(list(topics)):
         if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
         if broker.storage.failure is not None:
-            return  # the storage logs its failure itself
+            return  # the storage has logged the failure
         if topic.is_closed or not is_limited(topic.name):
             continue
         try:
@@ -149,6 +147,6 @@ async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
                 await enforce(topic)
             topic.oldest_message = await find_oldest(topic, _counted(topic))
         except MagnetarError as error:
-            log.warning("%s: looking at its backlog quota failed and is tried again: %s", topic.name, error)
+            log.warning("cannot check the backlog quota of %s, retrying: %s", topic.name, error)
         except Exception:  # other topics must not be affected
-            log.exception("%s: looking at its backlog quota failed and is tried again", topic.name)
+            log.exception("cannot check the backlog quota of %s, retrying", topic.name)

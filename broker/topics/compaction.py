@@ -1,11 +1,11 @@
-"""Compaction of a topic: two passes over its entries, then a switch to the new compacted view.
+"""Topic compaction: two passes over the entries, followed by a switch to the new compacted view.
 
-Design: entries are read like by any consumer that is behind, in small pieces, and processed in a thread; after each
-piece the pass pauses for as long as the piece took, so that it uses at most half a core and the loop's other work goes
-first. The entries cannot change during a pass: compacted views change only here, and the log keeps its ledgers during
-compaction.
+Design: entries are read in small pieces, as for any consumer with a backlog, and processed in a thread. After each
+piece, the pass pauses for as long as the piece took, so that compaction uses at most half a core and other work on the
+loop takes precedence. Entries cannot change during a pass, because compacted views are only changed here, and the log
+drops no ledgers during compaction.
 
-A failure at any point leaves the old view in place.
+After a failure, the old view remains in use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .compaction_rules import Latest, Survivors, TooManyKeys
 log = logging.getLogger(__name__)
 
 MAX_KEYS = 200_000
-"""Keys in memory at a time, about 40 MB; more keys take more passes."""
+"""Maximum number of keys in memory, which take about 40 MB; more keys require more passes."""
 MAX_PARTS = 256
 PIECE_ENTRIES = 256
 PIECE_BYTES = 256 * 1024
@@ -38,9 +38,9 @@ class Compacted(NamedTuple):
     """Result of a compaction.
 
     Attributes:
-        removed: messages that are not in the view.
-        entries: entries of the view.
-        horizon: last position that it covers; None if there was nothing new.
+        removed: number of messages that are not in the view.
+        entries: number of entries in the view.
+        horizon: last position that the view covers; None if there was nothing to compact.
     """
 
     removed: int = 0
@@ -49,16 +49,16 @@ class Compacted(NamedTuple):
 
 
 async def compact(topic_log: Log, max_message_bytes: int, max_keys: int = MAX_KEYS) -> Compacted:
-    """Build and install a compacted view of all current entries of a log.
+    """Create and install a compacted view of all current entries of a log.
 
-    Cancellation: the view is the old one, or the new one.
+    Cancellation: either the old or the new view is installed.
 
     Raises:
-        NotAllowed: the log is being compacted already.
+        NotAllowed: the log is already being compacted.
         StorageError: the disk failed, or the log was deleted meanwhile.
     """
     if topic_log.is_compacting:
-        raise NotAllowed(f"{topic_log.name} is being compacted already")
+        raise NotAllowed(f"{topic_log.name} is already being compacted")
     topic_log.is_compacting = True
     try:
         await _hold_back(topic_log)
@@ -75,7 +75,7 @@ async def compact(topic_log: Log, max_message_bytes: int, max_keys: int = MAX_KE
 
 
 async def _hold_back(topic_log: Log) -> None:
-    """Create the cursor that retains entries until they are compacted."""
+    """Create the cursor that retains entries until they are compacted, unless it exists."""
     first = topic_log.first_position
     before = Position(first.ledger_id, first.entry_id - 1)
     if topic_log.view is not None:
@@ -88,7 +88,7 @@ async def _hold_back(topic_log: Log) -> None:
 
 
 async def _first_pass(topic_log: Log, end: Position, max_bytes: int, max_keys: int) -> tuple[array[int], int]:
-    """Return the sorted places of the survivors, and the number of messages."""
+    """Return the sorted places of the messages to keep, and the total number of messages."""
     parts = 1
     while True:
         found = array("Q")
@@ -101,9 +101,7 @@ async def _first_pass(topic_log: Log, end: Position, max_bytes: int, max_keys: i
             return await asyncio.to_thread(_sorted, found), latest.messages
         except TooManyKeys:
             if parts == MAX_PARTS:
-                raise StorageError(
-                    f"{topic_log.name} has more than {max_keys * parts} keys: too many to compact"
-                ) from None
+                raise StorageError(f"cannot compact {topic_log.name}: more than {max_keys * parts} keys") from None
             parts *= 2
 
 
@@ -112,7 +110,7 @@ def _sorted(places: array[int]) -> array[int]:
 
 
 async def _second_pass(topic_log: Log, end: Position, survivors: Survivors) -> int:
-    """Write the new view, switch over to it, and return how many entries it has."""
+    """Write the new view, switch to it, and return its number of entries."""
     hidden = topic_log.begin_view()
     is_ours = True
     try:
@@ -129,7 +127,7 @@ async def _second_pass(topic_log: Log, end: Position, survivors: Survivors) -> i
             await _all(stored)
         await called_back(hidden.create)
         if topic_log.is_deleted:
-            raise StorageError(f"{topic_log.name} was deleted while it was compacted")
+            raise StorageError(f"{topic_log.name} was deleted during compaction")
         old = topic_log.view
         hidden.close_ledger()
         is_ours = False
@@ -154,14 +152,14 @@ def _append(hidden: Log, payload: bytes, messages: int, publish_time_ms: int) ->
 
 
 async def _all(futures: list[asyncio.Future[None]]) -> None:
-    """Wait for all; raise the first error only after the last has ended, so that no exception goes unretrieved."""
+    """Wait for all futures, then raise the first error, so that every exception is retrieved."""
     for result in await asyncio.gather(*futures, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
 
 
 async def _pieces(topic_log: Log, end: Position) -> AsyncIterator[list[StoredEntry]]:
-    """Yield all entries up to ``end``, the compacted view first, pausing between the pieces."""
+    """Yield all entries up to ``end`` in pieces, those in the compacted view first, with pauses."""
     loop = asyncio.get_running_loop()
     reading = CompactedReading(topic_log)
     start = EARLIEST
@@ -170,7 +168,7 @@ async def _pieces(topic_log: Log, end: Position) -> AsyncIterator[list[StoredEnt
         found = await reading.load(start, PIECE_ENTRIES, PIECE_BYTES)
         piece = [entry for entry in found if entry.position <= end]
         if topic_log.is_deleted:
-            raise StorageError(f"{topic_log.name} was deleted while it was compacted")
+            raise StorageError(f"{topic_log.name} was deleted during compaction")
         if not piece:
             return
         yield piece
@@ -181,19 +179,19 @@ async def _pieces(topic_log: Log, end: Position) -> AsyncIterator[list[StoredEnt
 
 def _dropped(error: Exception | None) -> None:
     if error is not None:
-        log.warning("removing an old compacted view failed, it is tried again later: %s", error)
+        log.warning("cannot remove an old compacted view, retrying later: %s", error)
 
 
 class TopicCompaction:
-    """The compactions of one loaded topic, one at a time, and the result of the last one.
+    """Runs the compactions of a loaded topic, one at a time, and stores their results.
 
     Attributes:
         status: NOT_RUN, RUNNING, SUCCESS or ERROR, since the topic was loaded.
-        last_error: why the last one failed; empty if it succeeded.
-        last: result of the last successful one.
-        succeeded_ms: when that ended.
-        failed_ms: when the last failed one ended.
-        duration_ms: how long the last successful one took.
+        last_error: error of the last compaction; empty if it succeeded.
+        last: result of the last successful compaction.
+        succeeded_ms: end time of the last successful compaction.
+        failed_ms: end time of the last failed compaction.
+        duration_ms: duration of the last successful compaction.
     """
 
     def __init__(self, topic_log: Log, max_message_bytes: int, now_ms: Callable[[], int]) -> None:
@@ -227,27 +225,29 @@ class TopicCompaction:
         """Mark a compaction as running.
 
         Raises:
-            NotAllowed: one is running already.
+            NotAllowed: a compaction is already running.
         """
         if self.is_running:
-            raise NotAllowed(f"Compaction already in progress: {self._log.name} is being compacted; wait for its end")
+            raise NotAllowed(
+                f"Compaction already in progress: wait for the running compaction of {self._log.name} to finish"
+            )
         self.status, self.last_error = "RUNNING", ""
 
     async def run(self) -> None:
-        """Compact, after `begin`; errors are not raised but reported in `status`.
+        """Run a compaction after `begin`; errors are reported in `status` and not raised.
 
-        Cancellation: see `compact`.
+        Cancellation: either the old or the new view is installed.
         """
         began_ms = self._now_ms()
         try:
             done = await compact(self._log, self._max_message_bytes)
         except MagnetarError as error:
             level = logging.INFO if self._log.is_deleted else logging.ERROR
-            log.log(level, "compacting %s failed: %s", self._log.name, error)
+            log.log(level, "compaction of %s failed: %s", self._log.name, error)
             self.status, self.last_error, self.failed_ms = "ERROR", str(error), self._now_ms()
             return
         except BaseException as error:
-            self.status, self.last_error = "ERROR", f"ended by {error!r}"
+            self.status, self.last_error = "ERROR", f"interrupted by {error!r}"
             raise
         self.status, self.succeeded_ms = "SUCCESS", self._now_ms()
         self.duration_ms = self.succeeded_ms - began_ms

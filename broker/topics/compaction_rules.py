@@ -1,9 +1,9 @@
-"""The rules of compaction: keep the last message of each key, unless it is a tombstone. Pure logic.
+"""Compaction rules: keep the last message of each key, unless it is a tombstone. Pure logic.
 
-The whole topic is read twice. `Latest` gets every entry in the first pass and then returns the survivors as the number
-of their entry in the pass and their index in the batch; `Survivors` selects them in the second pass. Keys are kept as
-hashes of 16 bytes, so memory depends on their number, not on their length; with too many keys, the first pass runs once
-for each partition of the keys.
+The whole topic is read twice. In the first pass, `Latest` receives every entry and determines the messages to keep,
+each identified by the number of its entry in the pass and its index in the batch. In the second pass, `Survivors`
+selects these messages. Keys are stored as 16-byte hashes, so memory depends on the number of keys but not on their
+length. If there are too many keys, they are divided into parts, and the first pass runs once for each part.
 
 Source: Pulsar binary protocol, section Metadata (compacted_out, null_value).
 """
@@ -25,17 +25,17 @@ from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 _INDEX_BITS = 24
 _WHOLE = (1 << _INDEX_BITS) - 1
-"""In place of a batch index: the whole entry is kept. No batch that fits into a frame has so many messages."""
+"""Batch index that stands for the whole entry; no batch that fits into a frame has this many messages."""
 MAX_UNFINISHED = 10_000
-"""Maximum number of incomplete chunked messages; beyond it, the chunks of the oldest one are kept."""
+"""Maximum number of incomplete chunked messages; above it, the chunks of the oldest message are kept."""
 
 
 class TooManyKeys(MagnetarError):
-    """More keys than may be held in memory at a time: the pass is repeated with more parts."""
+    """There are more keys than allowed in memory, so the pass is repeated with more parts."""
 
 
 class Keyed(NamedTuple):
-    """One message: its index in the entry, its key, and whether it removes the key."""
+    """A message: its index in the entry, its key, and whether it removes the key."""
 
     place: int
     key: str
@@ -43,13 +43,13 @@ class Keyed(NamedTuple):
 
 
 class Latest:
-    """Finds the last message of each key, for one part of all keys.
+    """Finds the last message of each key, for one part of the keys.
 
     Args:
-        part: which part of the keys, 0 to ``parts`` - 1.
+        part: index of the part, from 0 to ``parts`` - 1.
         parts: number of parts.
         max_keys: maximum number of keys in memory.
-        max_bytes: largest uncompressed batch.
+        max_bytes: maximum size of an uncompressed batch.
     """
 
     def __init__(self, part: int, parts: int, max_keys: int, max_bytes: int) -> None:
@@ -67,7 +67,7 @@ class Latest:
         """Process the next entries of the pass.
 
         Raises:
-            TooManyKeys: there are more keys than ``max_keys``.
+            TooManyKeys: there are more than ``max_keys`` keys.
         """
         for payload in payloads:
             self._take(payload, self._entries << _INDEX_BITS)
@@ -83,7 +83,7 @@ class Latest:
                 return
             keyed = _keyed(metadata, payload, body, self._max_bytes)
         except ProtocolError:
-            # Encrypted or malformed: its keys are unknown, so it is kept as it is.
+            # The entry is encrypted or malformed. Its keys are unknown, so it is kept unchanged.
             self.messages += 1
             if self._part == 0:
                 self._whole.append(entry | _WHOLE)
@@ -98,7 +98,7 @@ class Latest:
                 self._last[digest] = entry | place
 
     def _take_chunk(self, metadata: MessageMetadata, entry: int) -> None:
-        """Count a chunked message once its last chunk is found; its chunks are kept or removed together."""
+        """Process a chunk; the chunks of a message are kept or removed together, once the last one is found."""
         digest = self._digest(metadata.partition_key) if metadata.HasField("partition_key") else None
         is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
         self.messages += is_last
@@ -114,15 +114,15 @@ class Latest:
     def _digest(self, key: str | bytes) -> bytes | None:
         """Return the hash of a key, or None if it belongs to another part.
 
-        The key of a message in a batch is bytes if it is not UTF-8: the broker does not check batches.
+        The key of a message in a batch is bytes if it is not valid UTF-8, since the broker does not validate batches.
         """
         digest = blake2b(key if isinstance(key, bytes) else key.encode(), digest_size=16).digest()
         return digest if self._parts == 1 or digest[0] % self._parts == self._part else None
 
     def survivors(self) -> array[int]:
-        """Return the places of the survivors, unordered."""
+        """Return the places of the messages to keep, in any order."""
         found = array("Q", self._whole)
-        # A message whose last chunk comes after the end of the pass must stay complete for later readers.
+        # A message whose last chunk comes after the end of the pass must remain complete for later readers.
         for places in [*self._last.values(), *self._chunks.values()]:
             if isinstance(places, int):
                 found.append(places)
@@ -132,11 +132,12 @@ class Latest:
 
 
 def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int) -> list[Keyed]:
-    """Return the messages with a key.
+    """Return the messages that have a key.
 
-    A message removes its key if its payload is empty or it has no value. `uncompressed_size` is used where set, since
-    encryption makes an empty payload longer. Apache Pulsar up to 4.0.7 keeps plain messages without it. A plain message
-    with the property `KEPT_TOMBSTONE` is kept, for readers that were away when the key was deleted.
+    A message is a tombstone, which removes its key, if its payload is empty or it has no value. `uncompressed_size` is
+    used if set, because encryption lengthens empty payloads. Apache Pulsar up to 4.0.7 keeps unbatched messages without
+    that field. Unbatched tombstones with the property `KEPT_TOMBSTONE` are kept, for readers that were disconnected
+    when the key was deleted.
 
     Raises:
         ProtocolError: the batch cannot be parsed.
@@ -160,9 +161,9 @@ def _opened_batch(
     metadata: MessageMetadata, body: bytes, max_bytes: int
 ) -> tuple[list[bytes], list[SingleMessageMetadata]]:
     if metadata.encryption_keys:
-        raise ProtocolError("a batch is encrypted")
+        raise ProtocolError("cannot parse an encrypted batch")
     if metadata.num_messages_in_batch >= _WHOLE:
-        raise ProtocolError(f"a batch of {metadata.num_messages_in_batch} messages")
+        raise ProtocolError(f"too many messages in a batch: {metadata.num_messages_in_batch}")
     plain = decompress(metadata.compression, body, metadata.uncompressed_size, max_bytes)
     return decode_batch(plain, metadata.num_messages_in_batch)
 
@@ -171,9 +172,9 @@ class Kept(NamedTuple):
     """An entry of the compacted view.
 
     Attributes:
-        number: of the entry in the pass.
-        payload: as received, or with removed messages marked in it.
-        publish_time_ms: its publish time.
+        number: number of the entry in the pass.
+        payload: payload as received, or with placeholders for removed messages.
+        publish_time_ms: publish time of the entry.
     """
 
     number: int
@@ -182,11 +183,11 @@ class Kept(NamedTuple):
 
 
 class Survivors:
-    """Picks the survivors out of the second pass.
+    """Selects the messages to keep in the second pass.
 
     Args:
-        places: the survivors, sorted.
-        max_bytes: largest uncompressed batch.
+        places: sorted places of the messages to keep.
+        max_bytes: maximum size of an uncompressed batch.
     """
 
     def __init__(self, places: array[int], max_bytes: int) -> None:
@@ -195,7 +196,7 @@ class Survivors:
         self._next = 0
 
     def pick(self, first: int, payloads: Iterable[bytes]) -> list[Kept]:
-        """Return the kept entries, of those from number ``first`` on."""
+        """Return the entries to keep; ``first`` is the number of the first entry in ``payloads``."""
         kept = []
         for number, payload in enumerate(payloads, first):
             end = bisect_left(self._places, (number + 1) << _INDEX_BITS, self._next)
@@ -221,7 +222,7 @@ def _kept(number: int, payload: bytes, indexes: set[int], max_bytes: int) -> Kep
 
 
 def _without_others(metadata: MessageMetadata, body: bytes, indexes: set[int], max_bytes: int) -> bytes:
-    """Return a batch with only the messages at these indexes; the others stay as empty placeholders."""
+    """Return a batch with the messages at these indexes, and empty placeholders for the others."""
     payloads, heads = _opened_batch(metadata, body, max_bytes)
     messages: list[tuple[SingleMessageMetadata | None, bytes]] = []
     for index, (payload, head) in enumerate(zip(payloads, heads, strict=True)):
@@ -239,7 +240,7 @@ def _without_others(metadata: MessageMetadata, body: bytes, indexes: set[int], m
 
 
 def last_batch_index(payload: bytes, max_bytes: int) -> int:
-    """Return the index of the last message that compaction left in an entry; -1 if it is not a batch."""
+    """Return the index of the last message in a batch that compaction has kept, or -1 for an unbatched message."""
     metadata, body = open_payload(payload)
     if not metadata.HasField("num_messages_in_batch"):
         return -1

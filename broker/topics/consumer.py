@@ -1,7 +1,7 @@
-"""A consumer: permits, unacknowledged entries, and the encoding of entries as frames.
+"""Consumers: permits, unacknowledged entries, and the encoding of entries as frames.
 
-Permits count messages, but entries are sent whole: the balance may become negative, and later permits first cover the
-deficit.
+Permits count messages, but whole entries are sent. So permits may become negative, and later permits first make up for
+the deficit.
 
 Source: Pulsar binary protocol, sections FLOW permits and MESSAGE.
 """
@@ -33,25 +33,26 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
-"""Subscription types that dispatch to many consumers at a time and request redelivery entry by entry."""
+"""Subscription types with many active consumers, which request redelivery of individual entries."""
 
 HEAD_BYTES = 40
-"""Approximate size of the frame head before a payload; bounds the bytes waiting for the socket."""
+"""Approximate size of the frame head before a payload, for limits on unsent bytes."""
 IGNORANT_OF_THE_END = ("Pulsar-CPP-", "Pulsar-Go-")
-"""Version prefixes of clients that do not understand REACHED_END_OF_TOPIC; Python's is the one of C++."""
+"""Version prefixes of clients that do not support REACHED_END_OF_TOPIC; the Python client uses the C++ prefix."""
 
 
 class Consumer:
-    """One consumer of one connection on one subscription.
+    """A consumer of a connection on a subscription.
 
     Attributes:
-        permits: messages that it may be sent; negative after an entry that was larger than the permits left.
-        pending: unacknowledged entries it holds, on shared subscriptions: position to number of messages.
-        unacked_messages: the sum of `pending`.
-        is_blocked: it holds too many messages; its permits are kept in `banked_permits` until half is acknowledged.
-        takes_any_schema: whether it accepts any schema of the topic.
-        reads_compacted: whether it reads the compacted view of the topic.
-        epoch: of its last redelivery request (Java only), None if it never sent one.
+        permits: number of messages that may be sent; negative after an entry that exceeded the permits.
+        pending: unacknowledged entries on shared subscriptions: number of messages by position.
+        unacked_messages: number of messages in `pending`.
+        is_blocked: whether there are too many unacknowledged messages. New permits are then added to `banked_permits`
+            until half of the messages are acknowledged.
+        takes_any_schema: whether the consumer accepts any schema of the topic.
+        reads_compacted: whether the consumer reads the compacted view of the topic.
+        epoch: epoch of the last redelivery request (Java clients only), or None.
     """
 
     def __init__(self, subscription: Subscription, connection: ConnectionPort, command: CommandSubscribe, name: str):
@@ -88,7 +89,7 @@ class Consumer:
 
     @property
     def counters(self) -> tuple[int, int, int, int]:
-        """Messages and bytes sent, messages redelivered, entries acknowledged."""
+        """Number of messages and bytes sent, messages redelivered, and entries acknowledged."""
         return self.messages_out, self.bytes_out, self.messages_redelivered, self.messages_acked
 
     def __repr__(self) -> str:
@@ -96,11 +97,11 @@ class Consumer:
 
     @property
     def is_available(self) -> bool:
-        """Whether it can receive an entry now."""
+        """Whether the consumer can receive an entry now."""
         return self.permits > 0 and not self.is_blocked and self.connection.is_writable
 
     def send(self, deliveries: Iterable[Delivery]) -> int:
-        """Add entries to the connection's next write and charge the permits; returns the messages charged."""
+        """Send entries with the next write, deduct them from the permits, and return the number deducted."""
         parts: list[bytes] = []
         size = 0
         charged = 0
@@ -135,13 +136,13 @@ class Consumer:
         return charged
 
     def raise_epoch(self, epoch: int) -> None:
-        """Stamp later messages with the epoch of a redelivery request, if it is newer."""
+        """Stamp later messages with the epoch of a redelivery request if it is newer."""
         if self.epoch is None or epoch > self.epoch:
             self.epoch = epoch
             self._heads = MessageHeads(self.id, self.partition, epoch)
 
     def add_permits(self, permits: int) -> None:
-        """Handle FLOW; a blocked consumer gets the permits later."""
+        """Handle FLOW; the permits of a blocked consumer are added later."""
         self.last_flow_ms = self.subscription.topic.broker.now_ms()
         if self.is_blocked:
             self.banked_permits += permits
@@ -149,49 +150,49 @@ class Consumer:
             self.permits += permits
 
     def hold(self, position: Position, messages: int) -> None:
-        """Record an unacknowledged entry."""
+        """Add an unacknowledged entry."""
         self.pending[position] = messages
         self.unacked_messages += messages
 
     def release(self, position: Position) -> int | None:
-        """Record that an entry was acknowledged or reassigned; returns its messages, or None if it was not held."""
+        """Remove an unacknowledged entry, and return its number of messages, or None if it was not held."""
         messages = self.pending.pop(position, None)
         if messages is not None:
             self.unacked_messages -= messages
         return messages
 
     def block_above(self, limit: int) -> None:
-        """Stop at ``limit`` unacknowledged messages, continue at half of it; 0 is unlimited."""
+        """Block the consumer at ``limit`` unacknowledged messages, and unblock it at half; 0 means unlimited."""
         if 0 < limit <= self.unacked_messages:
             self.is_blocked = True
         elif self.is_blocked and (not limit or self.unacked_messages <= limit // 2):
             self.unblock()
 
     def unblock(self) -> None:
-        """Add the permits that it requested while blocked."""
+        """Unblock the consumer, and add the permits that it sent while blocked."""
         self.is_blocked = False
         self.permits += self.banked_permits
         self.banked_permits = 0
 
     def notify_active(self, is_active: bool) -> None:
-        """Notify a failover consumer whether it is the active one."""
+        """Notify a failover consumer whether it is the active consumer."""
         if self.connection.protocol_version >= 12:
             self.connection.reply(CommandActiveConsumerChange(consumer_id=self.id, is_active=is_active))
 
     def notify_end(self) -> None:
-        """Notify the consumer that the topic has ended, unless its client would close the connection over it."""
+        """Notify the consumer of the end of a terminated topic, unless its client would then close the connection."""
         version = self.connection.client_version or ""
         if self.connection.protocol_version >= 9 and not version.startswith(IGNORANT_OF_THE_END):
             self.connection.reply(CommandReachedEndOfTopic(consumer_id=self.id))
 
     def close_by_broker(self) -> None:
-        """Notify the client that the broker closes this consumer, and leave the subscription."""
+        """Notify the client that the broker closes this consumer, and remove it from the subscription."""
         self.connection.consumers.remove(self)
         self.connection.tell_closed(CommandCloseConsumer(consumer_id=self.id, request_id=NO_REQUEST))
         self.detach()
 
     def detach(self) -> None:
-        """Leave the subscription, because the client, its connection or the subscription is gone."""
+        """Remove the consumer from its subscription, unless it was already removed."""
         if not self.is_detached:
             self.is_detached = True
             self.subscription.remove_consumer(self)

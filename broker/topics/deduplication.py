@@ -1,12 +1,13 @@
-"""Deduplication of one topic: switched on and off while it is loaded, and preserved over restarts.
+"""Message deduplication for a topic, which can be enabled and disabled while the topic is loaded.
 
-Design: the state of the producers is the numbers of a hidden cursor plus the entries after it. After a number of
-entries the cursor advances and stores the changed numbers, in one journal record; when the topic is loaded, the entries
-after it are read again. The cursor also keeps storage from deleting entries that have not been counted.
+Design: the producers' sequence ids are stored as numbers of a hidden cursor and in the entries after it. After a number
+of entries, a snapshot advances the cursor and stores the changed numbers, in one journal record. When the topic is
+loaded, the entries after the cursor are reread. The cursor also prevents storage from deleting entries that are not
+part of a snapshot.
 
-Entries are confirmed in journal order, and a record that is confirmed after them proves that they all were. So both
-loading and switching on first write a journal record and wait for it: entries in flight have then been stored or have
-failed, and reading up to the last entry misses nothing.
+Entries are confirmed in journal order, so a later record is confirmed only after them. Both loading a topic and
+enabling deduplication therefore first write a journal record and wait for it. Entries in flight have then been stored
+or have failed, and reading up to the last entry misses none.
 
 Source: Pulsar binary protocol, section Deduplication.
 """
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEDUPLICATION_CURSOR = "pulsar.dedup"
-"""The hidden durable cursor; subscriptions may not use its name."""
+"""Name of the hidden durable cursor, which subscriptions must not use."""
 PIECE_ENTRIES = 1000
 PIECE_BYTES = 1024 * 1024
 
 
 class Status(Enum):
-    """Status, with the names of the topic statistics."""
+    """Status of deduplication; the values appear in topic statistics."""
 
     DISABLED = "Disabled"
     RECOVERING = "Recovering"
@@ -47,12 +48,12 @@ class Status(Enum):
 
 
 class Deduplication:
-    """Deduplication of one topic.
+    """Message deduplication for a topic.
 
     Attributes:
-        status: for statistics.
-        failure: why it is in the wrong state, or None.
-        sequences: the known producer names; None while it is off.
+        status: current status.
+        failure: error that prevents the state set by the policies, or None.
+        sequences: sequence ids by producer name; None while deduplication is disabled.
     """
 
     def __init__(self, topic: Topic) -> None:
@@ -75,7 +76,7 @@ class Deduplication:
     # Producers
 
     def connect(self, producer: Producer) -> None:
-        """Register a producer that may send from now on."""
+        """Register a producer before it sends entries."""
         if self.sequences is not None:
             producer.sequence = self.sequences.connect(producer.name)
 
@@ -87,16 +88,16 @@ class Deduplication:
                 self.sequences.disconnect(producer.name, self._now_ms())
 
     def check(self) -> None:
-        """Raise if duplicates cannot be detected.
+        """Raise if deduplication has failed.
 
         Raises:
-            PersistenceError: stored entries could not be read; this is retried soon.
+            PersistenceError: stored entries could not be read; this will be retried.
         """
         if self.status is Status.FAILED:
-            raise PersistenceError(f"deduplication of {self._log.name} is out of order and tried again: {self.failure}")
+            raise PersistenceError(f"deduplication of {self._log.name} failed and is being retried: {self.failure}")
 
     async def settled(self, name: str) -> None:
-        """Wait until no entry of an earlier producer of that name is in flight.
+        """Wait until no entry of an earlier producer with this name is in flight.
 
         Cancellation: safe.
         """
@@ -110,7 +111,7 @@ class Deduplication:
         """Record the outcome of a new entry."""
         sequences = self.sequences
         if sequences is None or sequences.by_name.get(sequence.name) is not sequence:
-            sequence.ended(last, is_stored=is_stored)  # switched off meanwhile, or off and on again
+            sequence.ended(last, is_stored=is_stored)  # deduplication was disabled meanwhile, and possibly re-enabled
             return
         sequences.ended(sequence, last, is_stored=is_stored)
         if is_stored:
@@ -123,7 +124,7 @@ class Deduplication:
                 self._snapshot(position)
 
     def barrier(self, done: Done) -> None:
-        """Call ``done`` once everything appended before is stored or has failed."""
+        """Call ``done`` once all previously appended entries have been stored or have failed."""
         self._log.barrier(done)
 
     # Switching
@@ -135,15 +136,15 @@ class Deduplication:
 
     @property
     def is_as_wanted(self) -> bool:
-        """Whether `adjust` would do nothing."""
+        """Whether the state matches the policies."""
         if self._is_wanted:
             return self.status is Status.ENABLED
         return self.status is Status.DISABLED and DEDUPLICATION_CURSOR not in self._log.cursors
 
     async def adjust(self) -> None:
-        """Switch to the state set by the policies; a disk failure is reported in `status` and `failure`.
+        """Enable or disable deduplication according to the policies; `status` and `failure` report a disk failure.
 
-        Cancellation: call again.
+        Cancellation: safe; call again to complete the change.
         """
         async with self._changing:
             while not self.is_as_wanted and not self._log.is_deleted and not self._is_closed:
@@ -152,7 +153,7 @@ class Deduplication:
                 except StorageError as error:
                     self._detach()
                     self.status, self.failure = Status.FAILED, error
-                    log.error("deduplication of %s is out of order: %s", self._log.name, error)
+                    log.error("deduplication of %s failed: %s", self._log.name, error)
                     return
                 self.failure = None
 
@@ -173,14 +174,14 @@ class Deduplication:
                 self._log.remove_cursor(DEDUPLICATION_CURSOR)
             raise
         self._cursor = self._log.cursors[DEDUPLICATION_CURSOR]
-        # An entry in flight when the topic was unloaded may have moved it meanwhile.
+        # An entry that was in flight when the topic was unloaded may have moved the cursor meanwhile.
         self.sequences.restore(self._cursor.numbers, self._now_ms())
-        # The numbers only grow, so entries that a snapshot has counted already do no harm.
+        # Numbers only increase, so it is safe to process entries that are part of a snapshot.
         await self._replay(self._cursor.mark_delete)
         self.status = Status.ENABLED
 
     def _open_cursor(self, done: Done) -> None:
-        # For an existing cursor this only waits for all earlier records.
+        # If the cursor exists, this only waits for all earlier records.
         self._log.open_cursor(DEDUPLICATION_CURSOR, self._log.last_confirmed, None, done, is_internal=True)
 
     async def _replay(self, after: Position) -> None:
@@ -212,13 +213,13 @@ class Deduplication:
             producer.sequence = None
 
     def close(self) -> None:
-        """Make no more changes, as the topic is unloaded: its next incarnation owns the cursor."""
+        """Stop changing the cursor, because the topic is unloaded and its next incarnation owns the cursor."""
         self._is_closed = True
 
     # Snapshots
 
     def tick(self) -> None:
-        """Forget long inactive producers, and take a snapshot if one is due; called periodically."""
+        """Forget producers that have been inactive for too long, and take a snapshot if due; called periodically."""
         if self.status is not Status.ENABLED or self.sequences is None or self._cursor is None or self._is_closed:
             return
         now_ms = self._now_ms()

@@ -1,11 +1,11 @@
-"""Validation of the numbers in the metadata of entries.
+"""Validation of numbers in entry metadata.
 
-The number of messages in a batch decides what consumers are charged and how much memory is reserved for it, so it must
-be plausible: each message takes at least `MIN_MESSAGE_BYTES` of the body. For a compressed body, the announced size
-counts, up to the broker's largest message, which is also the limit of clients. Encryption makes a body longer, never
-shorter.
+The number of messages in a batch determines the permits deducted from consumers and the memory reserved for the batch.
+It must therefore be plausible: each message takes at least `MIN_MESSAGE_BYTES` of the body. For a compressed body, the
+declared uncompressed size is used, up to the broker's maximum message size, which also applies to clients. Encryption
+never makes a body shorter.
 
-Pulsar itself stores any number.
+Apache Pulsar performs no such validation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ MAX_TIME_MS = (1 << 63) - 1
 
 
 def unacceptable(metadata: MessageMetadata, body_bytes: int, max_message_bytes: int) -> str | None:
-    """Return why an entry is refused, or None.
+    """Return the reason for rejecting an entry, or None if it is valid.
 
     Args:
-        metadata: of the entry.
+        metadata: metadata of the entry.
         body_bytes: size of the body after the metadata.
-        max_message_bytes: the largest message of the broker.
+        max_message_bytes: the broker's maximum message size.
     """
     if metadata.publish_time > MAX_TIME_MS:
-        return f"publish_time={metadata.publish_time} is out of range; give milliseconds below 2^63"
+        return f"publish_time={metadata.publish_time} is out of range: expected milliseconds below 2^63"
     messages = metadata.num_messages_in_batch
     if not metadata.HasField("num_messages_in_batch"):
         return None
@@ -34,7 +34,7 @@ def unacceptable(metadata: MessageMetadata, body_bytes: int, max_message_bytes: 
         plain_bytes = max(body_bytes, min(metadata.uncompressed_size, max_message_bytes))
     if not 1 <= messages <= max(1, plain_bytes // MIN_MESSAGE_BYTES):
         return (
-            f"num_messages_in_batch={messages} is out of range; a batch has 1 message or more, and each takes"
-            f" {MIN_MESSAGE_BYTES} of its {plain_bytes} bytes at least"
+            f"num_messages_in_batch={messages} is out of range: expected at least 1 message, and at least"
+            f" {MIN_MESSAGE_BYTES} bytes per message in a batch of {plain_bytes} bytes"
         )
     return None

@@ -1,6 +1,6 @@
-"""Limits on entries published to a topic: maximum size, publish rate, encryption.
+"""Limits on publishing to a topic: maximum message size, publish rate, and mandatory encryption.
 
-Topics without such limits have no gate, so no check is made.
+Topics without such limits have no gate, so no checks are made.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..policies.rate_limit import RateLimit, follow
 
 
 class Gate:
-    """The limits of one topic.
+    """The publish limits of a topic.
 
     Attributes:
-        max_bytes: maximum size of an entry with its metadata; None if the frame limit is enough.
-        limit: publish rate of the topic; None if unlimited.
-        shared: limits that the topic shares with others.
+        max_bytes: maximum size of an entry including metadata; None if only the frame limit applies.
+        limit: publish rate limit of the topic; None if unlimited.
+        shared: rate limits that the topic shares with others.
         takes_encrypted_only: whether entries must be encrypted.
     """
 
@@ -36,18 +36,18 @@ class Gate:
         self.takes_encrypted_only = takes_encrypted_only
 
     def refusal(self, bytes_: int) -> str | None:
-        """Return the error for an entry that is too large, or None."""
+        """Return the error message for an entry that is too large, or None."""
         return "Exceed maximum message size" if self.max_bytes is not None and bytes_ > self.max_bytes else None
 
     def wait_s(self) -> float:
-        """Return how long publishing is blocked, in seconds; 0 if it is not."""
+        """Return the number of seconds for which publishing is blocked, or 0."""
         wait_s = 0.0 if self.limit is None else self.limit.wait_s()
         for limit in self.shared:
             wait_s = max(wait_s, limit.wait_s())
         return wait_s
 
     def take(self, messages: int, bytes_: int) -> None:
-        """Charge published messages to the limits."""
+        """Count published messages towards the rate limits."""
         if self.limit is not None:
             self.limit.take(messages, bytes_)
         for limit in self.shared:
@@ -62,19 +62,19 @@ def gate_for(
     clock: Callable[[], float],
     shared: tuple[RateLimit, ...] = (),
 ) -> Gate | None:
-    """Return the gate of a topic; None if it has no limits beyond the broker's.
+    """Return the gate of a topic, or None if only the broker's limits apply.
 
     Args:
-        name: of the topic.
-        policies: of the topic.
-        max_message_bytes: the broker's limit.
-        gate: the previous gate; its publish rate continues if unchanged.
-        clock: monotonic seconds.
-        shared: limits that the topic shares with others.
+        name: topic name.
+        policies: effective policies of the topic.
+        max_message_bytes: the broker's maximum message size.
+        gate: previous gate, whose publish rate limit is reused if unchanged.
+        clock: monotonic clock, in seconds.
+        shared: rate limits that the topic shares with others.
     """
     limit = follow(gate.limit if gate is not None else None, policies.publish_rate, clock)
     takes_encrypted_only = must_be_encrypted(name, policies)
-    # The broker's largest message excludes the metadata; only a smaller limit includes it, as in Pulsar.
+    # As in Pulsar, the broker's limit excludes the metadata, while a lower limit of a policy includes it.
     max_bytes = policies.max_message_bytes if policies.max_message_bytes < max_message_bytes else None
     if limit is None and not shared and max_bytes is None and not takes_encrypted_only:
         return None
@@ -82,5 +82,5 @@ def gate_for(
 
 
 def must_be_encrypted(name: TopicName, policies: EffectivePolicies) -> bool:
-    """Return whether messages of a topic must be encrypted; never for system topics."""
+    """Return whether messages of a topic must be encrypted; system topics are exempt."""
     return policies.encryption_required and not name.local.startswith("__")

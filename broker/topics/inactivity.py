@@ -1,15 +1,15 @@
-"""Expiry of unused objects: inactive topics, subscriptions without consumers, old messages.
+"""Expiry of inactive topics, subscriptions without consumers, and old messages.
 
-Design: all loaded topics are checked in turn, with pauses, as often as the broker's settings say; a topic whose
-policies set no expiry costs only that check. Inactive non-persistent topics are deleted under any policy, since nothing
-is lost. The last use is not recorded at the point of use, which is a hot path; each check compares the state with that
-of the previous check (`Idleness`). So a topic counts as idle from the first check that finds its state unchanged: up to
-one period late, never early. Idle times restart with the broker.
+Design: all loaded topics are checked one by one, with pauses, at a configurable interval. Topics without expiry
+policies are skipped. Inactive non-persistent topics are deleted regardless of policies, since no data is lost. The
+time of the last use is not recorded, because uses are on hot paths. Instead, each check compares a topic's state with
+that in the previous check (`Idleness`). So a topic may be considered idle up to one interval late, but never early.
+Idle times start from zero when the broker is restarted.
 
-A topic is deleted under the lock of its name, after checking again that it is still inactive.
+A topic is deleted under the lock of its name, after another check that it is still inactive.
 
 Source: Pulsar's `broker.conf` (brokerDeleteInactiveTopics…, subscriptionExpirationTimeMinutes and
-ttlDurationDefaultInSeconds) and its policies of namespaces and topics.
+ttlDurationDefaultInSeconds) and its namespace and topic policies.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ log = logging.getLogger(__name__)
 
 
 class Idleness:
-    """Tracks since when objects have been in the same state."""
+    """Tracks how long objects have been in the same state."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, tuple[object, int]] = {}
 
     def since(self, key: Hashable, state: object, now_ms: int) -> int:
-        """Return since when an object has been in its current state, in milliseconds.
+        """Return the time at which an object entered its current state, in milliseconds.
 
         Args:
-            key: identifies the object.
-            state: everything that a use of it changes; None while it is in use.
-            now_ms: the time.
+            key: key that identifies the object.
+            state: a value that changes with every use of the object; None while the object is in use.
+            now_ms: current time.
         """
         last, since_ms = self._seen.get(key, (None, now_ms))
         if state is None or state != last:
@@ -58,17 +58,17 @@ class Idleness:
         return since_ms
 
     def keep_only(self, keys: Iterable[Hashable]) -> None:
-        """Forget all other objects."""
+        """Forget all objects except those with these keys."""
         self._seen = {key: self._seen[key] for key in keys if key in self._seen}
 
 
 def is_past(idle_ms: int, wait_s: float, retention: Retention) -> bool:
-    """Return whether a topic with this idle time may be deleted, also considering retention by time."""
+    """Return whether a topic with this idle time may be deleted, considering its retention time as well."""
     return retention.time_ms >= 0 and idle_ms >= max(wait_s * 1000, retention.time_ms)
 
 
 def is_unused(topic: Topic, mode: str) -> bool:
-    """Return whether the topic has no clients, and no subscriptions or (``CAUGHT_UP``) no backlog."""
+    """Return whether the topic has no clients and no subscriptions, or with ``CAUGHT_UP`` no clients and no backlog."""
     subscriptions = [one for one in topic.subscriptions.values() if not is_internal(one.name)]
     if topic.producers or topic.producers.waiting or any(one.consumers for one in subscriptions):
         return False
@@ -78,18 +78,18 @@ def is_unused(topic: Topic, mode: str) -> bool:
 
 
 async def loaded_topics(broker: BrokerPort) -> AsyncIterator[Topic]:
-    """Yield all loaded topics of a broker, with pauses, while its storage accepts changes."""
+    """Yield all loaded topics of a broker, with pauses, as long as its storage accepts changes."""
     for number, topic in enumerate(list(broker.topics.values())):
         if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
         if broker.storage.failure is not None:
-            return  # the storage logs its failure itself
+            return  # the storage has logged the failure
         if not topic.is_closed:
             yield topic
 
 
 class Inactivity:
-    """Periodic checks of all topics of a broker."""
+    """Performs the periodic expiry checks of a broker."""
 
     def __init__(self, broker: BrokerPort, incarnations: TopicIncarnations) -> None:
         self._broker = broker
@@ -98,9 +98,9 @@ class Inactivity:
         self._subscriptions = Idleness()
 
     async def delete_topics(self) -> None:
-        """Delete the topics that have been inactive for long enough; non-persistent ones under any policy.
+        """Delete topics that have been inactive for long enough; non-persistent topics regardless of policies.
 
-        Cancellation: safe; a deletion in progress is completed.
+        Cancellation: safe; a deletion in progress will be completed.
         """
         names = []
         async for topic in self._loaded():
@@ -115,7 +115,7 @@ class Inactivity:
             now_ms = self._broker.now_ms()
             since_ms = self._topics.since(name, state if is_unused(topic, policy.mode) else None, now_ms)
             if now_ms > since_ms and is_past(now_ms - since_ms, policy.after_s, retention):
-                await self._alone(f"deleting the inactive topic {name}", partial(self._delete, topic))
+                await self._alone(f"deletion of inactive topic {name}", partial(self._delete, topic))
         self._topics.keep_only(names)
 
     async def _delete(self, topic: Topic) -> None:
@@ -128,10 +128,10 @@ class Inactivity:
             return is_same and topic.policies.inactivity == policy and is_unused(topic, mode)
 
         await self._incarnations.delete(topic.name, force=False, with_subscriptions=mode == CAUGHT_UP, only_if=is_still)
-        log.info("%s was inactive and is deleted", topic.name)
+        log.info("deleted inactive topic %s", topic.name)
 
     async def expire_subscriptions(self) -> None:
-        """Delete the durable subscriptions that have had no consumer for long enough.
+        """Delete durable subscriptions that have had no consumers for long enough.
 
         Cancellation: safe.
         """
@@ -145,22 +145,22 @@ class Inactivity:
                     continue
                 key = (str(topic.name), subscription.name)
                 keys.append(key)
-                # A producer that joins, or expired messages, are not a use of the subscription.
+                # Joining producers and expired messages do not count as use of the subscription.
                 state = (subscription, subscription.joins, subscription.resets)
                 now_ms = self._broker.now_ms()
                 since_ms = self._subscriptions.since(key, None if subscription.consumers else state, now_ms)
                 if now_ms - since_ms >= wait_ms:
-                    what = f"deleting the expired subscription {subscription.name} of {topic.name}"
+                    what = f"deletion of expired subscription {subscription.name} of {topic.name}"
                     await self._alone(what, partial(self._expire, subscription))
         self._subscriptions.keep_only(keys)
 
     async def _expire(self, subscription: Subscription) -> None:
         subscription.topic.check_has(subscription)
         await subscription.delete(force=False)
-        log.info("subscription %s of %s had no consumer and is deleted", subscription.name, subscription.topic.name)
+        log.info("deleted expired subscription %s of %s", subscription.name, subscription.topic.name)
 
     async def expire_messages(self) -> None:
-        """Acknowledge messages older than the topic's TTL, for all durable subscriptions.
+        """Acknowledge messages older than their topic's TTL, for all durable subscriptions.
 
         Cancellation: safe.
         """
@@ -170,7 +170,7 @@ class Inactivity:
                 continue
             for subscription in list(topic.subscriptions.values()):
                 if subscription.is_durable and not is_internal(subscription.name):
-                    what = f"expiring messages of {subscription.name} of {topic.name}"
+                    what = f"message expiry on subscription {subscription.name} of {topic.name}"
                     await self._alone(what, partial(subscription.expire, ttl_s))
 
     async def _loaded(self) -> AsyncIterator[Topic]:
@@ -179,12 +179,12 @@ class Inactivity:
                 yield topic
 
     async def _alone(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work for one topic; a failure does not affect other topics, and is retried the next time."""
+        """Run work for one topic; failures are logged, and do not affect other topics."""
         try:
             await work()
         except (NotAllowed, TopicNotFound, ConsumerBusy):
             pass  # in use again, or deleted meanwhile
         except MagnetarError as error:
-            log.warning("%s failed and is tried again: %s", what, error)
+            log.warning("%s failed, retrying: %s", what, error)
         except Exception:  # other topics must not be affected
-            log.exception("%s failed and is tried again", what)
+            log.exception("%s failed, retrying", what)

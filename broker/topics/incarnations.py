@@ -1,10 +1,10 @@
-"""Topic incarnations: how topics are loaded, created, unloaded and deleted, one incarnation of a name after another.
+"""Topic incarnations: topics are loaded, created, unloaded and deleted, with one incarnation per name at a time.
 
-Design: loading, creating and deleting hold the lock of the topic's name, so that a new topic begins only when nothing
-of the old one is left: no policy, no epoch, no entry in flight. Closing is one step without waiting; from then on the
-old object refuses everything.
+Design: loading, creation and deletion hold the lock of the topic's name. So a new topic is only created once nothing of
+the old topic remains: no policies, no epoch, and no entries in flight. Closing a topic is a single step without
+waiting, after which the old object rejects all operations.
 
-Invariant: at most one topic of a name is open, and it is the one in `BrokerService.topics`.
+Invariant: at most one topic with a given name is open, and it is in `BrokerService.topics`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicIncarnations:
-    """Opens and closes the topics of a broker.
+    """Loads, creates, unloads and deletes the topics of a broker.
 
     Attributes:
         creating: full names of topics that are being created.
@@ -54,22 +54,22 @@ class TopicIncarnations:
         return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self.deleting)})"
 
     def creating_count(self, namespace: str) -> int:
-        """Return the number of persistent topics of ``tenant/namespace`` being created, without system topics."""
+        """Return the number of persistent topics being created in ``tenant/namespace``, excluding system topics."""
         prefix = f"persistent://{namespace}/"
         return sum(name.startswith(prefix) and not name.startswith(f"{prefix}__") for name in self.creating)
 
     def _lock(self, text: str) -> asyncio.Lock:
-        """Return the lock of a name, which lives as long as it is held or waited for."""
+        """Return the lock of a name, which exists as long as it is held or waited for."""
         return self._locks.setdefault(text, asyncio.Lock())
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
-        """Return a topic that is not loaded; ``create`` creates it if needed.
+        """Load and return a topic that is not loaded; with ``create``, it is created if needed.
 
         Raises:
-            TopicNotFound: it does not exist.
-            BrokerError: it cannot exist, see `BrokerService.check_name`.
+            TopicNotFound: the topic does not exist.
+            BrokerError: the topic cannot exist; see `BrokerService.check_name`.
 
-        Cancellation: it may be loaded, or created.
+        Cancellation: the topic may still be loaded or created.
         """
         text = str(name)
         while True:
@@ -80,7 +80,7 @@ class TopicIncarnations:
             try:
                 return await asyncio.shield(loading)
             except TopicNotFound:
-                if not (create and is_others):  # the other load may not have been allowed to create the topic
+                if not (create and is_others):  # the topic may have been loaded by another caller without create
                     raise
 
     def _start_load(self, name: TopicName, *, create: bool) -> asyncio.Task[Topic]:
@@ -96,10 +96,10 @@ class TopicIncarnations:
         return loading
 
     async def _loaded(self, name: TopicName, *, create: bool) -> Topic:
-        """Load or create a topic, after a running deletion has ended."""
+        """Load or create a topic, after any running deletion has finished."""
         text = str(name)
         async with self._lock(text):
-            # Check everything again under the lock: the topic may have been created or deleted while this waited.
+            # Repeat all checks under the lock, since the topic may have been created or deleted meanwhile.
             if (topic := self._topics.get(text)) is not None:
                 return topic
             self._broker.check_name(name)
@@ -112,7 +112,7 @@ class TopicIncarnations:
             try:
                 topic = await self._open(name, is_new=is_new)
             except BaseException:
-                self._tell_watchers(name)  # its log may have been created all the same
+                self._tell_watchers(name)  # the log may have been created despite the error
                 raise
             finally:
                 self.creating.discard(text)
@@ -121,7 +121,7 @@ class TopicIncarnations:
                 await self._delete_log(name)
                 self._broker.check_name(name)
             self._topics[text] = topic
-            topic.follow_policies()  # they may have changed while this waited
+            topic.follow_policies()  # policies may have changed meanwhile
             self._tell_watchers(name)
             return topic
 
@@ -146,7 +146,7 @@ class TopicIncarnations:
         if is_new:
             await called_back(topic_log.create)
         else:
-            # Entries and new subscriptions in flight when it was unloaded are stored first, or have failed.
+            # Wait until entries and subscriptions that were in flight at unloading are stored or have failed.
             with contextlib.suppress(StorageError):
                 await called_back(topic_log.barrier)
         topic = Topic(self._broker, name, topic_log, await read_epoch(self._broker.namespaces.store, name))
@@ -154,13 +154,17 @@ class TopicIncarnations:
         return topic
 
     async def set_properties(self, topic: Topic, properties: Mapping[str, str]) -> None:
-        """Set the properties of a topic, unless it was closed meanwhile: they would apply to its successor."""
+        """Set the properties of a topic, unless it was closed meanwhile and they would apply to its successor."""
         async with self._lock(str(topic.name)):
             if not topic.is_closed:
                 await self._broker.namespaces.set_properties(topic.name, properties)
 
     def unload(self, name: TopicName) -> None:
-        """Close a topic; see `BrokerService.unload_topic`."""
+        """Unload a topic; see `BrokerService.unload_topic`.
+
+        Raises:
+            TopicNotFound: the topic does not exist.
+        """
         topic = self._topics.pop(str(name), None)
         if topic is not None:
             topic.close()
@@ -180,10 +184,11 @@ class TopicIncarnations:
         """Delete a topic; see `BrokerService.delete_topic`.
 
         Args:
-            name: its full name.
-            force: as there.
-            with_subscriptions: as there.
-            only_if: called right before the deletion, under the topic's lock; False raises NotAllowed.
+            name: topic name.
+            force: whether to delete a topic that is in use.
+            with_subscriptions: whether to delete a topic that has subscriptions.
+            only_if: called right before the deletion, under the topic's lock. If it returns False, NotAllowed is
+                raised.
         """
         work = self._delete(name, force=force, with_subscriptions=with_subscriptions, only_if=only_if)
         await asyncio.shield(self._broker.tasks.start(work, f"deleting {name}", awaited_elsewhere))
@@ -198,7 +203,7 @@ class TopicIncarnations:
             if not force:
                 self._check_unused(name, with_subscriptions)
             if only_if is not None and not only_if():
-                raise NotAllowed(f"Topic {name} is in use again")
+                raise NotAllowed(f"Topic {name} is in use")
             self.deleting.add(text)
             try:
                 await self._delete_now(name)
@@ -207,34 +212,36 @@ class TopicIncarnations:
 
     async def _delete_now(self, name: TopicName) -> None:
         text = str(name)
-        # Remove the topic before the first await, so that it cannot be found while its log is being deleted.
+        # Remove the topic before the first await, so that it cannot be found during the deletion of its log.
         topic = self._topics.pop(text, None)
         if topic is not None:
             for subscription in list(topic.subscriptions.values()):
                 subscription.close()
             topic.close()
             self._tell_watchers(name)
-        # Before the log: a retry after a failure would not find the topic any more.
+        # Do this before deleting the log, since a retry after a failure would not find the topic.
         if name.partition < 0:
             await self._broker.namespaces.forget_topic(name)
             await self.forget_schemas(name)
-        else:  # policies and schemas under the name without the index belong to another topic
+        else:  # policies and schemas of a partition belong to the partitioned topic
             await self._broker.namespaces.forget_partition(name)
         await self._delete_log(name)
         if not name.is_persistent:
             return
-        # After the log: if its deletion fails, the topic keeps the epoch that fences former owners.
+        # Keep the epoch until the log is deleted: if that fails, the epoch must still fence former owners.
         try:
             await self._broker.namespaces.store.delete(epoch_path(name))
         except StorageError as error:
             log.warning(
-                "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
+                "cannot delete the epoch of deleted topic %s; a new topic with that name will continue from it: %s",
+                name,
+                error,
             )
 
     async def forget_schemas(self, name: TopicName) -> None:
-        """Delete the schemas of a deleted topic, unless the topic of that name in the other domain shares them.
+        """Delete the schemas of a deleted topic, unless a topic with the same name in the other domain shares them.
 
-        Cancellation: some may be left; call again.
+        Cancellation: some schemas may remain; call again to delete them.
         """
         twin = replace(name, domain=DOMAINS[name.is_persistent])
         if not self._broker.namespaces.partitions(twin) and not self._broker.has_topic(twin):
@@ -248,7 +255,7 @@ class TopicIncarnations:
             if producers or consumers:
                 raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
         if not name.is_persistent:
-            return  # its subscriptions end with their consumers
+            return  # subscriptions of non-persistent topics are not stored
         cursors = self._storage.open_log(str(name)).cursors
         kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
         if kept and not with_subscriptions:

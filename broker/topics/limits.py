@@ -1,9 +1,9 @@
-"""Limits on producers, consumers, subscriptions and topics, set by policies, with Pulsar's error messages.
+"""Limits on connections, producers, consumers, subscriptions and topics, with Pulsar's error messages.
 
-All checks use counts right before the object is created, with no await in between. A limit of 0 is unlimited. Topics
-whose names begin with two underscores, which Pulsar reserves, are not limited.
+Counts are checked right before an object is created, with no await between the two. A limit of 0 means unlimited.
+Topics whose local names start with two underscores, which Pulsar reserves, are exempt.
 
-Source: Pulsar's `broker.conf`, and the errors of Apache Pulsar 4.0.
+Source: Pulsar's `broker.conf`, and the error messages of Apache Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def check_producers(policies: EffectivePolicies, name: TopicName, present: int) 
 def check_consumers(
     policies: EffectivePolicies, name: TopicName, count_on_topic: Callable[[], int], on_subscription: int
 ) -> None:
-    """Raise ConsumerBusy by `maxConsumersPerTopic` and `maxConsumersPerSubscription`.
+    """Raise ConsumerBusy if `maxConsumersPerTopic` or `maxConsumersPerSubscription` is reached.
 
-    A topic may have thousands of subscriptions, such as the one of the instances' locks: its consumers are only counted
-    if their number is limited.
+    A topic may have thousands of subscriptions, like the topic for instance locks, so its consumers are only counted if
+    their number is limited.
     """
     if not is_limited(name):
         return
@@ -65,7 +65,10 @@ def check_type(policies: EffectivePolicies, name: TopicName, kind: int) -> None:
 
 
 def connection_refusal(config: BrokerConfig, present: int, from_there: int, address: str) -> str | None:
-    """Return why a connection is refused, or None; both counts include it (`brokerMaxConnections`, `…PerIp`)."""
+    """Return the reason for rejecting a connection, or None; both counts include the connection.
+
+    Source: Pulsar's settings `brokerMaxConnections` and `brokerMaxConnectionsPerIp`.
+    """
     if 0 < config.max_connections < present:
         return TOO_MANY_CONNECTIONS
     if 0 < config.max_connections_per_ip < from_there:

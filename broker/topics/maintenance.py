@@ -1,8 +1,8 @@
-"""Topics that are due for periodic work: changed topics, and those with a due time. Idle topics are never due.
+"""Scheduling of periodic work on topics: only changed topics and topics with scheduled work are processed.
 
-Design: storage tracks which logs changed. Each kind of work has its own list: a change adds the topic, `take` empties
-it, and unfinished work adds the topic again, for the next round or for a later time. A policy change adds every topic
-to every list, since it may affect any.
+Design: storage tracks which logs have changed. For each kind of work, there is a list of due topics. A change adds the
+topic to all lists, `take` empties a list, and unfinished work adds the topic again, for the next round or at a later
+time. A policy change adds all topics to all lists, since it may affect any of them.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPICS_PER_TURN = 100
-"""Topics processed before yielding to the event loop."""
+"""Number of topics processed before yielding to the event loop."""
 
 
 class Work(Enum):
-    """The kinds of periodic work; the values are used in log lines about a topic."""
+    """Kinds of periodic work; the values appear in log messages."""
 
-    RATES = "counting its rates"
-    TRIM = "trimming it"
-    COMPACTION = "looking at its compaction threshold"
-    DEDUPLICATION = "its deduplication"
+    RATES = "rate update"
+    TRIM = "trimming"
+    COMPACTION = "compaction threshold check"
+    DEDUPLICATION = "deduplication update"
 
 
 class Maintenance:
-    """The lists of one broker.
+    """The topics of a broker that are due for periodic work.
 
     Args:
-        topics: the loaded topics by full name; read only.
-        storage: the storage of the topics.
-        namespaces: counts policy changes.
+        topics: loaded topics by full name; not modified.
+        storage: storage of the topics.
+        namespaces: used to detect policy changes.
     """
 
     def __init__(self, topics: Mapping[str, Topic], storage: LogStore, namespaces: Namespaces):
@@ -56,26 +56,26 @@ class Maintenance:
         self._policies_seen = namespaces.policy_changes
 
     def again(self, work: Work, topic: Topic) -> None:
-        """Keep a topic due for the next round."""
+        """Make a topic due in the next round."""
         self._due[work].add(str(topic.name))
 
     def at(self, work: Work, topic: Topic, time_ms: int) -> None:
-        """Make a topic due at a time."""
+        """Make a topic due at the given time, or earlier if already planned."""
         name = str(topic.name)
         if time_ms < self._planned.get((name, work.value), time_ms + 1):
             self._planned[name, work.value] = time_ms
             heapq.heappush(self._later, (time_ms, name, work.value))
 
     def trimmed(self, topic: Topic, retention_ms: int) -> None:
-        """Note that a topic was trimmed: without a change it is due again when its next ledger is old enough."""
+        """Make a trimmed topic due again when its next ledger is old enough, even without changes."""
         time_ms = topic.log.next_trim_ms(retention_ms)
         if time_ms is not None:
             self.at(Work.TRIM, topic, time_ms)
 
     async def take(self, work: Work, now_ms: int) -> AsyncIterator[Topic]:
-        """Yield the loaded topics that are due for this work, with pauses, and remove them from its list.
+        """Yield the loaded topics that are due for this work, with pauses, and remove them from the list.
 
-        Cancellation: topics that were not yielded stay due.
+        Cancellation: topics that have not been yielded remain due.
         """
         self._look(now_ms)
         names = list(self._due[work])
@@ -101,10 +101,10 @@ class Maintenance:
 
     @contextlib.contextmanager
     def failing_alone(self, work: Work, topic: Topic) -> Iterator[None]:
-        """Log the failure of one topic and retry it in the next round; other topics are not affected."""
+        """Log an exception raised for a topic and make the topic due again, so that other topics are not affected."""
         try:
             yield
         except Exception as error:  # other topics must not be affected
             self.again(work, topic)
             unforeseen = None if isinstance(error, MagnetarError) else error
-            log.error("%s: %s failed and is tried again: %s", topic.name, work.value, error, exc_info=unforeseen)
+            log.error("%s: %s failed, retrying: %s", topic.name, work.value, error, exc_info=unforeseen)

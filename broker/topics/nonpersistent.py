@@ -1,14 +1,15 @@
-"""Non-persistent topics: entries go to the consumers that can take them right now, and are not stored.
+"""Non-persistent topics: entries are sent to the consumers that can receive them immediately, and are not stored.
 
-Design: such a topic is a `Topic` over a log that stays empty (`Log`), with an `append` that passes the entry to
-each subscription and confirms it at once, at position (0, 0). Readers of logs and cursors find nothing. An entry that
-no consumer of a subscription can take, for lack of permits or a writable socket, is dropped there and counted; if the
-subscription has not had a consumer yet, it is not even counted, as in Pulsar.
+Design: a non-persistent topic is a `Topic` with a log that is always empty (`LogStore.volatile_log`). Its `append`
+passes the entry to each subscription and confirms it immediately, at position (0, 0). If no consumer of a subscription
+can receive an entry, for lack of permits or because sockets are not writable, the subscription drops and counts the
+entry. As in Pulsar, entries are not counted until a subscription has had its first consumer.
 
-Publishing completes in the turn in which an entry was read, so a producer never has so many entries in progress that
-the next one is dropped (`maxConcurrentNonPersistentMessagePerConnection`): publisher drops are always 0.
+Publishing an entry completes in the same loop iteration in which it was read, so
+`maxConcurrentNonPersistentMessagePerConnection` is never reached, and the number of messages dropped for publishers is
+always 0.
 
-Source: Pulsar binary protocol, section Non-persistent topics; `NonPersistentTopic` and its parts of Pulsar 4.0.
+Source: Pulsar binary protocol, section Non-persistent topics; `NonPersistentTopic` and related classes of Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class NonPersistentSubscription(Subscription):
     """A subscription of a non-persistent topic.
 
     Attributes:
-        messages_dropped: since the topic was loaded.
-        drop_meter: their rate.
+        messages_dropped: number of messages dropped since the topic was loaded.
+        drop_meter: rate of dropped messages.
     """
 
     topic: NonPersistentTopic
@@ -67,7 +68,7 @@ class NonPersistentSubscription(Subscription):
         return DirectSingleActive(self, kind, topic.name, topic.log, broker.config, broker.tasks)
 
     def give(self, entry: StoredEntry) -> None:
-        """Send an entry to the next consumer, or drop it."""
+        """Send an entry to a consumer, or drop it if no consumer can receive it."""
         dispatcher = self.dispatcher
         if dispatcher is None:
             return
@@ -79,13 +80,13 @@ class NonPersistentSubscription(Subscription):
             consumer.send([(entry, 0, None)])
 
     def acknowledge(self, consumer: Consumer, acks: Sequence[Ack], done: AckDone | None) -> None:
-        """Count acknowledgements, which have no other effect."""
+        """Count acknowledgements, without any other effect."""
         self._count_acks(consumer, len(acks), done)
 
     def acknowledge_up_to(
         self, consumer: Consumer, position: Position, words: Sequence[int] | None, done: AckDone | None
     ) -> None:
-        """Count an acknowledgement, which has no other effect."""
+        """Count an acknowledgement, without any other effect."""
         self._count_acks(consumer, 1, done)
 
     def _count_acks(self, consumer: Consumer, acks: int, done: AckDone | None) -> None:
@@ -95,7 +96,7 @@ class NonPersistentSubscription(Subscription):
             done(None)
 
     async def seek(self, position: Position, words: Sequence[int] | None = None) -> None:
-        """Do nothing, and close no consumer: there are no earlier entries.
+        """Do nothing, since there are no stored entries; consumers are not closed.
 
         Cancellation: safe.
         """
@@ -103,10 +104,10 @@ class NonPersistentSubscription(Subscription):
 
 
 class NonPersistentTopic(Topic):
-    """One non-persistent topic; it exists as long as it is loaded.
+    """A non-persistent topic, which exists as long as it is loaded.
 
     Attributes:
-        drop_meter: the rate of `messages_dropped`.
+        drop_meter: rate of `messages_dropped`.
     """
 
     def __init__(self, broker: BrokerPort, name: TopicName, log: Log) -> None:
@@ -118,15 +119,15 @@ class NonPersistentTopic(Topic):
 
     @property
     def messages_dropped(self) -> int:
-        """Messages dropped since the topic was loaded, counted per subscription."""
+        """Number of messages dropped since the topic was loaded, counted separately for each subscription."""
         return self._departed_drops + sum(one.messages_dropped for one in self.direct_subscriptions())
 
     def direct_subscriptions(self) -> list[NonPersistentSubscription]:
-        """Return its subscriptions, with their concrete type."""
+        """Return the subscriptions with their concrete type."""
         return [one for one in self.subscriptions.values() if isinstance(one, NonPersistentSubscription)]
 
     def forget_subscription(self, subscription: Subscription) -> None:
-        """Remove a subscription from the topic; its sent and dropped messages still count."""
+        """Remove a subscription from the topic; the topic's counters keep its sent and dropped messages."""
         if isinstance(subscription, NonPersistentSubscription) and subscription in self.direct_subscriptions():
             self._departed_drops += subscription.messages_dropped
         super().forget_subscription(subscription)
@@ -138,15 +139,15 @@ class NonPersistentTopic(Topic):
             subscription.drop_meter.tick((subscription.messages_dropped,), period_s)
 
     def stats(self, **options: Any) -> dict[str, Any]:
-        """Return the statistics that `topics stats` shows."""
+        """Return the statistics for `topics stats`."""
         return nonpersistent_stats(self, **options)
 
     def internal_stats(self) -> dict[str, Any]:
-        """Return the counters that `topics stats-internal` shows."""
+        """Return the counters for `topics stats-internal`."""
         return nonpersistent_internal_stats(self)
 
     def _give(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
-        """Pass an entry to every subscription, and confirm it."""
+        """Pass an entry to all subscriptions and confirm it."""
         entry = StoredEntry(HERE, payload, messages)
         if not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
             entry = limit_message_count(entry, self.broker.config.max_message_bytes)
@@ -154,16 +155,16 @@ class NonPersistentTopic(Topic):
         for subscription in self.direct_subscriptions():
             try:
                 subscription.give(entry)
-            except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others get the entry
+            except Exception as error:  # noqa: BLE001 - isolates subscriptions: others still receive the entry
                 subscription.fail(error)
         done(HERE, None)
 
     def grew(self) -> None:
-        """Do nothing: entries are dispatched as they arrive."""
+        """Do nothing: entries are dispatched as they are published."""
 
     @property
     def entries_in(self) -> int:
-        """Entries received since the topic was loaded."""
+        """Number of entries received since the topic was loaded."""
         return self._entries_in
 
     async def create_subscription(
@@ -174,12 +175,12 @@ class NonPersistentTopic(Topic):
         *,
         compacted: bool = False,
     ) -> Subscription:
-        """Return a subscription, which always begins with the next entry, whatever ``position`` says.
+        """Return a subscription, creating it if needed; ``position`` is ignored, since it starts at the next entry.
 
         Cancellation: safe.
 
         Raises:
-            NotAllowed: the compacted view is requested, or there are too many subscriptions or properties.
+            NotAllowed: the compacted view was requested, or there are too many subscriptions or properties.
         """
         self.check_loaded()
         if compacted:
@@ -192,17 +193,17 @@ class NonPersistentTopic(Topic):
         return subscription
 
     async def terminate(self) -> Position:
-        """Refuse to terminate a topic without a last entry.
+        """Raise an error, since non-persistent topics cannot be terminated.
 
         Raises:
             NotAllowed: always.
         """
-        raise NotAllowed(f"{self.name} is non-persistent; only a persistent topic can be terminated")
+        raise NotAllowed(f"cannot terminate {self.name}: the topic is non-persistent")
 
     def begin_compaction(self) -> None:
-        """Refuse to compact a topic without stored entries.
+        """Raise an error, since non-persistent topics cannot be compacted.
 
         Raises:
             NotAllowed: always.
         """
-        raise NotAllowed(f"{self.name} is non-persistent; only a persistent topic can be compacted")
+        raise NotAllowed(f"cannot compact {self.name}: the topic is non-persistent")

@@ -1,6 +1,6 @@
-"""Statistics of non-persistent topics, as `topics stats` and `topics stats-internal` show them, with Pulsar's keys.
+"""Statistics of non-persistent topics for `topics stats` and `topics stats-internal`, with Pulsar's keys.
 
-Source: broker admin reference, section Non-persistent differences; answers of an Apache Pulsar 4.0.7.
+Source: broker admin reference, section Non-persistent differences; responses of Apache Pulsar 4.0.7.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CURSOR = {
 
 
 def nonpersistent_stats(topic: NonPersistentTopic, **options: Any) -> dict[str, Any]:
-    """Return the statistics of a topic; ``options`` are those of `topic_stats`.
+    """Return the statistics of a topic; ``options`` are passed to `topic_stats`.
 
     Drop rates are averages over the last statistics period, in messages per second.
     """
@@ -43,7 +43,7 @@ def nonpersistent_stats(topic: NonPersistentTopic, **options: Any) -> dict[str, 
 
 
 def nonpersistent_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
-    """Return the counters of a topic, which stores nothing."""
+    """Return the counters of a topic; all counters of stored data are 0."""
     return {
         "entriesAddedCounter": topic.entries_in,
         "numberOfEntries": 0,

@@ -1,4 +1,4 @@
-"""Interfaces that topics need from their broker, and producers and consumers from their client's connection."""
+"""Interfaces of the broker, as used by topics, and of connections, as used by producers and consumers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class BrokerPort(Protocol):
-    """The broker as seen by its topics; see `broker.service.BrokerService`."""
+    """A broker, as seen by its topics; see `broker.service.BrokerService`."""
 
     config: BrokerConfig
 
     @property
     def broker_id(self) -> str:
-        """Name of this broker, ``host:port`` of its REST interface."""
+        """Name of the broker: ``host:port`` of its REST interface."""
 
     storage: LogStore
     namespaces: Namespaces
@@ -41,74 +41,74 @@ class BrokerPort(Protocol):
     shared_rates: SharedRates
     delivery_memory: DeliveryMemory
     tasks: TaskSet
-    """Tasks that end with the broker."""
+    """Tasks that are cancelled when the broker stops."""
 
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds."""
+        """Return the wall-clock time in milliseconds."""
 
     def check_name(self, name: TopicName) -> None:
-        """Raise if a topic of that name cannot exist."""
+        """Raise if a topic with this name cannot exist."""
 
     def check_room(self, name: TopicName, more: int = 1) -> None:
-        """Raise if a namespace has reached its topic limit."""
+        """Raise if adding ``more`` topics would exceed the namespace's topic limit."""
 
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a non-partitioned topic or a partition exists."""
 
 
 class ConnectionPort(Protocol):
-    """A client's connection as seen by its producers and consumers; see `broker.session.connection.Connection`."""
+    """A client connection, as seen by its producers and consumers; see `broker.session.connection.Connection`."""
 
     config: BrokerConfig
     """The broker's settings."""
 
     address: str
-    """The peer's address."""
+    """Address of the peer."""
 
     client_version: str | None
-    """Version of the client, from CONNECT."""
+    """Client version from CONNECT."""
 
     protocol_version: int
-    """The highest protocol version that the client supports."""
+    """Highest protocol version supported by the client."""
 
     is_closed: bool
     """Whether the connection is closed for sending."""
 
     is_writable: bool
-    """Whether the peer keeps up with writes."""
+    """Whether the peer reads fast enough for further writes."""
 
     producers: Registry[Producer]
-    """The producers that may send; commands for another id violate the protocol."""
+    """Producers that may send; a command for any other id violates the protocol."""
 
     consumers: Registry[Consumer]
-    """The consumers that may receive; commands for another id are ignored."""
+    """Consumers that may receive; commands for any other id are ignored."""
 
     closed_producers: ClosedProducers
-    """The ids that the broker closed."""
+    """Ids of producers that the broker has closed."""
 
     async def is_alive(self) -> bool:
-        """Return whether the peer answers; if not, it is disconnected."""
+        """Return whether the peer responds; if not, it is disconnected."""
 
     def reply(self, command: Message) -> None:
-        """Send one command."""
+        """Send a command."""
 
     def fail(self, request_id: int, error: Exception) -> None:
         """Send an error response to a request."""
 
     def tell_closed(self, command: Message) -> None:
-        """Send CLOSE_PRODUCER or CLOSE_CONSUMER, in the form that the peer understands."""
+        """Send CLOSE_PRODUCER or CLOSE_CONSUMER in a form that the peer supports."""
 
     def write_many(self, parts: list[bytes], size: int) -> None:
-        """Send the parts of many frames, ``size`` bytes in all."""
+        """Send the parts of several frames, with a total of ``size`` bytes."""
 
     def answer_later(self, producer: Producer) -> None:
-        """Send a producer's receipts (`Producer.take_receipts`) at the end of this turn of the loop."""
+        """Send a producer's receipts (`Producer.take_receipts`) at the end of the current loop iteration."""
 
     def throttle(self, wait_s: float) -> None:
-        """Stop reading for that time, as a topic's publish rate is used up."""
+        """Stop reading for ``wait_s``, because a publish rate limit is exhausted."""
 
     def publishes_answered(self, entries: int) -> None:
-        """Note that entries were answered other than by receipts, which count when they are taken."""
+        """Record that entries were answered with errors; receipts are counted when they are taken."""
 
     def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
-        """Remove a producer; with ``ignores``, later commands for its id are ignored for a while."""
+        """Remove a producer; with ``ignores``, ignore commands for its id for some time afterwards."""

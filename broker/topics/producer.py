@@ -1,8 +1,8 @@
-"""A producer: checks entries, appends them to the topic's log, and responds in order.
+"""Producers: validate entries, append them to the topic's log, and send responses in order.
 
-Design: an entry is stored exactly as received; of its metadata only the number of messages and the time are used. The
-log confirms in append order, so the pending responses of a producer are a queue: its head is confirmed next. Refused
-entries are in that queue too: clients fail a message only if it is the oldest pending one. All checks come before any
+Design: an entry is stored exactly as received; only its number of messages and publish time are used. The log confirms
+entries in append order, so a producer's pending responses are a queue whose head is confirmed next. Rejected entries
+are part of that queue, because clients only fail a message if it is the oldest pending one. All checks precede any
 change.
 
 Source: Pulsar binary protocol, section Producer.
@@ -59,40 +59,40 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
-"""Position in the receipt of a duplicate entry: (-1, -1) as unsigned wire numbers."""
+"""Position in the receipt of a duplicate entry: (-1, -1) as unsigned 64-bit integers."""
 
 _HEAD = Struct(">HII")  # magic, checksum, size of the metadata
 _checksum = google_crc32c.value
 
 _REFUSED = -1
-"""Replaces the number of messages of a refused entry while its response is pending."""
+"""Number of messages that marks a rejected entry whose response is pending."""
 
 
 _CPP, _GO = "Pulsar-CPP-", "Pulsar-Go-"
-"""Version prefixes of clients that handle refusals in their own way; Python's is the one of C++."""
+"""Version prefixes of clients that need special errors; the Python client uses the C++ prefix."""
 
 
 def _with_text(payload: bytes) -> tuple[MessageMetadata, int, str | None]:
-    """Return a payload section's metadata, its body length, and an error if a string in it is not UTF-8."""
+    """Return the metadata of a payload section, the body length, and an error if a string is not valid UTF-8."""
     try:
         metadata, body = open_payload(payload)
     except (StructError, DecodeError) as error:
-        raise ProtocolError(f"SEND of {len(payload)} bytes holds no message metadata") from error
+        raise ProtocolError(f"SEND of {len(payload)} bytes contains no message metadata") from error
     field = bad_string(metadata)
-    text = f"the field {field} of MessageMetadata is not valid UTF-8: send text in UTF-8" if field is not None else None
+    text = f"MessageMetadata field {field} is not valid UTF-8: encode strings as UTF-8" if field is not None else None
     return metadata, len(payload) - body, text
 
 
 class Producer:
-    """One producer of one connection on one topic.
+    """A producer of a connection on a topic.
 
     Attributes:
-        schema_version: version of its schema, in wire format; empty without a schema.
-        is_encrypted: whether its client says that it encrypts.
-        is_ready: False while it waits for exclusive access; sending then violates the protocol.
-        messages_in: messages stored so far.
-        bytes_in: bytes stored so far.
-        sequence: the sequence ids of its name; None without deduplication.
+        schema_version: schema version in wire format; empty without a schema.
+        is_encrypted: whether the client has announced that it encrypts messages.
+        is_ready: whether the producer may send; False while it waits for exclusive access.
+        messages_in: number of messages stored so far.
+        bytes_in: number of bytes stored so far.
+        sequence: sequence ids of the producer name; None without deduplication.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class Producer:
         return len(self._pending)
 
     def publish(self, send: CommandSend, payload: bytes) -> bool:
-        """Store one entry; the response follows once storage has it.
+        """Store an entry; the response is sent once it is on disk.
 
         Returns:
-            Whether the entry counts as pending, until its receipt or `ConnectionPort.publishes_answered`.
+            Whether the response is pending, until the receipt or `ConnectionPort.publishes_answered`.
 
         Raises:
             ProtocolError: the payload section is malformed, or the producer may not send yet.
@@ -152,15 +152,17 @@ class Producer:
                     return self._damaged(send)
                 body_bytes = bytes_ - 10 - size
                 if body_bytes < 0:
-                    raise ProtocolError(f"SEND of {bytes_} bytes announces {size} of metadata")
+                    raise ProtocolError(f"SEND of {bytes_} bytes declares {size} bytes of metadata")
                 metadata = parse_metadata(payload[10 : 10 + size])
             else:
                 metadata, body_bytes, text = _with_text(payload)
         except (StructError, DecodeError):
             metadata, body_bytes, text = _with_text(payload)
         if not self.is_ready:
-            raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
-        messages = metadata.num_messages_in_batch  # 1 where the field is absent
+            raise ProtocolError(
+                f"producer {self.name!r} sent an entry without exclusive access: wait for producer_ready"
+            )
+        messages = metadata.num_messages_in_batch  # 1 if the field is missing
         publish_time_ms = metadata.publish_time
         if send.HasField("txnid_least_bits"):
             text = "Transaction buffer disable!"
@@ -194,23 +196,25 @@ class Producer:
         return True
 
     def _delay_refusal(self, metadata: MessageMetadata) -> str | None:
-        """Return why an entry may not be delayed that long, or None."""
+        """Return the reason for rejecting the delivery time of an entry, or None."""
         limit_ms = self.topic.broker.namespaces.delayed_delivery(self.topic.name).max_delay_ms
         if limit_ms and metadata.deliver_at_time - metadata.publish_time > limit_ms:
             return f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
         return None
 
     def publish_all(self, rows: list[SendRow]) -> int:
-        """Store a run of valid entries in order, each as `publish` does.
+        """Store valid entries in order, each like `publish`.
 
         Returns:
-            How many count as pending.
+            The number of entries with a pending response.
 
         Raises:
             ProtocolError: the producer may not send yet.
         """
         if not self.is_ready:
-            raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
+            raise ProtocolError(
+                f"producer {self.name!r} sent an entry without exclusive access: wait for producer_ready"
+            )
         append, pending, sequence = self.topic.append, self._pending, self.sequence
         done: EntryDone = self._stored
         count = 0
@@ -228,21 +232,21 @@ class Producer:
             append(payload, messages, publish_time_ms, done)
             self._is_appending = False
             if self._failure is not None:
-                break  # it was removed from the connection: its later entries are ignored
+                break  # the producer was removed from the connection, so later entries are ignored
         return count
 
     def is_throttled(self) -> bool:
-        """Return whether the topic's publish rate is used up; the connection then resumes by itself."""
+        """Return whether the publish rate limit is exhausted; if so, the connection stops reading for some time."""
         wait_s = self.topic.gate.wait_s() if self.topic.gate is not None else 0.0
         if wait_s > 0:
             self.connection.throttle(wait_s)
         return wait_s > 0
 
     def publish_some(self, rows: list[SendRow]) -> tuple[int, list[SendRow]]:
-        """Store entries as `publish_all` does, on a topic with limits, as far as its publish rate allows.
+        """Store entries like `publish_all`, but for a topic with limits, and only until the rate limit is exhausted.
 
         Returns:
-            How many count as pending, and the entries that have to wait.
+            The number of entries with a pending response, and the entries that must wait.
 
         Raises:
             ProtocolError: the producer may not send yet.
@@ -266,14 +270,14 @@ class Producer:
         return count, []
 
     def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | bool:
-        """Return the callback for a stored entry; if it must not be stored, whether its response is pending."""
+        """Return the callback for an entry to be stored; for a duplicate, return whether its response is pending."""
         if not is_counted(metadata):
             return self._stored
         first, last = ids_of(send)
         return self._judged(sequence, first, last, (send.sequence_id, send.highest_sequence_id, 0, 0))
 
     def _judged(self, sequence: Sequence, first: int, last: int, answer: tuple[int, int, int, int]) -> EntryDone | bool:
-        """Return the same as `_unless_repeated`, by an entry's ids; ``answer`` is queued for a duplicate."""
+        """Same as `_unless_repeated`, but with an entry's sequence ids; for a duplicate, ``answer`` is queued."""
         verdict = sequence.judge(first, last)
         if verdict is Verdict.NEW:
             return partial(self._stored_once, sequence, last)
@@ -281,7 +285,7 @@ class Producer:
             text = f"[{self.topic.name}][{self.name}]Cannot determine whether the message is a duplicate at this time"
             self._send_error(max(answer[0], answer[1]), ServerError.PersistenceError, text)
             return False
-        # The receipt must not overtake those of earlier entries.
+        # The receipt must not precede those of earlier entries.
         self._pending.append(answer)
         if len(self._pending) == 1:
             self._stored(NOWHERE, None)
@@ -312,21 +316,21 @@ class Producer:
             self._became_idle()
 
     def take_receipts(self) -> tuple[bytes, int]:
-        """Return the frames of the unwritten receipts, and how many entries they confirm."""
+        """Remove and return the frames of the unsent receipts, and the number of entries that they confirm."""
         frames = receipt_frames(self.id, self._receipts)
         entries = len(self._receipts)
         self._receipts.clear()
         return frames, entries
 
     def _damaged(self, send: CommandSend) -> bool:
-        """Refuse an entry with a wrong checksum; returns whether its response is pending.
+        """Reject an entry with a wrong checksum, and return whether its response is pending.
 
-        With deduplication, later entries must not be accepted first: the resent entry would look like a duplicate.
+        With deduplication, later entries must not be accepted first, or the resent entry would look like a duplicate.
         """
         return self._refuse_repeatable(send, ChecksumError("Checksum failed on the broker"))
 
     def _unencrypted(self, send: CommandSend) -> bool:
-        """Refuse an unencrypted entry on a topic that requires encryption; returns as `_damaged`."""
+        """Reject an entry that is not encrypted although it must be; return whether its response is pending."""
         return self._refuse_repeatable(send, MetadataError("Messages must be encrypted"))
 
     def _refuse_repeatable(self, send: CommandSend, error: BrokerError) -> bool:
@@ -339,12 +343,12 @@ class Producer:
         return True
 
     def _not_stored(self, error: Exception) -> None:
-        """Accept no more entries after one that was not stored: a later one must not come before it.
+        """Stop accepting entries after one that was not stored, since later entries must not be stored before it.
 
-        The client gets the responses in order: the receipts of stored entries, the error, then the end of the producer;
-        it creates the producer again and resends the unconfirmed entries.
+        The client receives the responses in order: the receipts of stored entries, the error, then CLOSE_PRODUCER. It
+        then recreates the producer and resends the unconfirmed entries.
         """
-        # A refusal comes at once, while earlier entries still wait for the disk.
+        # An entry may be rejected immediately, while earlier entries still wait for the disk.
         sequence_id, highest_sequence_id, _, _ = self._pending.pop() if self._is_appending else self._pending.popleft()
         self.connection.publishes_answered(1)
         if self._failure is None:
@@ -362,7 +366,7 @@ class Producer:
             if isinstance(error, ProducerBlockedQuotaExceededRefused):
                 self.connection.closed_producers.refuse(self.id, error)
             else:
-                log.warning("%r is closed, because an entry was not stored: %s", self, text)
+                log.warning("closing %r because an entry was not stored: %s", self, text)
                 self._send_error(sequence_id, code, text)
             self._tell_closed()
             self.detach()
@@ -371,19 +375,21 @@ class Producer:
             self._idle = None
 
     def refuse(self, send: CommandSend, text: str) -> bool:
-        """Reject an entry that will never be accepted, so that its client fails it once and keeps its connection.
+        """Reject an entry permanently, so that the client fails the message and keeps its connection.
 
-        Returns whether the answer is pending.
-
-        No single error does that for all clients. Java's fails the message on NotAllowedError, C++'s and Python's only
-        on ChecksumError; after any other error they reconnect and resend it forever. Go's does so after every error,
-        but if the creation of its producer is then blocked by a quota it fails the pending messages and continues.
+        No single error has that effect on all clients. The Java client fails the message on NotAllowedError; the C++
+        and Python clients fail it on ChecksumError. After any other error, they reconnect and resend the message
+        forever. The Go client does so after every error, but if a quota then blocks the creation of its producer, it
+        fails the pending messages and continues.
 
         Source: Pulsar binary protocol, section SEND_ERROR.
+
+        Returns:
+            Whether the response is pending.
         """
         if not self._has_refused:
             self._has_refused = True
-            log.info("%r: an entry is refused, as later ones like it will be: %s", self, text)
+            log.info("%r: rejected an entry (logged only once per producer): %s", self, text)
         version = self.connection.client_version or ""
         if not version.startswith(_GO):
             is_cpp = version.startswith(_CPP)
@@ -397,7 +403,7 @@ class Producer:
         return False
 
     def _refuse_in_order(self, send: CommandSend, code: ServerError, text: str) -> bool:
-        """Refuse an entry once earlier ones are answered; returns whether it has to wait for them."""
+        """Reject an entry once all earlier entries are answered, and return whether the response is pending."""
         if not self._pending:
             self._refuse(send, code, text)
             return False
@@ -406,7 +412,7 @@ class Producer:
         return True
 
     def _answer_refused(self) -> None:
-        """Answer the refused entries at the head of the queue; after a failed entry no more answers are sent."""
+        """Answer the rejected entries at the head of the queue; after a failed entry, no answers are sent."""
         answered = 0
         while self._pending and self._pending[0][2] == _REFUSED:
             sequence_id, highest_sequence_id, _, _ = self._pending.popleft()
@@ -424,7 +430,7 @@ class Producer:
         self.connection.reply(error)
 
     async def idle(self) -> None:
-        """Wait until every entry is answered.
+        """Wait until all entries are answered.
 
         Cancellation: safe.
         """
@@ -434,7 +440,7 @@ class Producer:
             await asyncio.shield(self._idle)
 
     def succeed(self, topic_epoch: int | None) -> None:
-        """Send PRODUCER_SUCCESS; a producer that is not ready gets a second one later."""
+        """Send PRODUCER_SUCCESS; a producer that is not ready yet receives another one later."""
         self.connection.reply(
             CommandProducerSuccess(
                 request_id=self.request_id,
@@ -447,10 +453,10 @@ class Producer:
         )
 
     def fence(self, error: Exception | None) -> None:
-        """Remove the producer from the connection: sending afterwards ends the connection.
+        """Remove the producer from the connection; if it sends afterwards, the connection is closed.
 
         Args:
-            error: response to the creation, for a waiting producer; None for a ready one.
+            error: response to the creation of a waiting producer; None for a ready producer.
         """
         self.connection.remove_producer(self)
         self.is_detached = True
@@ -458,7 +464,7 @@ class Producer:
             self.connection.fail(self.request_id, error)
 
     def close_by_broker(self) -> None:
-        """Notify the client that the broker closes this producer; entries in flight are ignored for a while."""
+        """Notify the client that the broker closes this producer; entries already sent by the client are ignored."""
         self.connection.remove_producer(self, ignores=True)
         self._tell_closed()
         self.detach()
@@ -467,7 +473,7 @@ class Producer:
         self.connection.tell_closed(CommandCloseProducer(producer_id=self.id, request_id=NO_REQUEST))
 
     def detach(self) -> None:
-        """Leave the topic, because the client or its connection is gone."""
+        """Remove the producer from its topic, unless it was already removed."""
         if not self.is_detached:
             self.is_detached = True
             self.topic.producers.remove(self)

@@ -1,7 +1,7 @@
-"""Admission of producers: the decision behind the access modes, without I/O.
+"""Producer admission: decisions for the access modes, without I/O.
 
-A topic is shared by many producers or owned by one. Its epoch counts the owners. It is persisted before the new owner
-gets its response, so that a former owner that returns with its epoch is always fenced.
+A topic is either shared by many producers or owned by one. The topic epoch counts owners, and is persisted before a new
+owner receives its response, so that a former owner that reconnects with its old epoch is always fenced.
 
 Source: Pulsar binary protocol, section Access modes.
 """
@@ -19,10 +19,10 @@ class Producers:
     """The producers of a topic.
 
     Attributes:
-        exclusive: name of the owner, None if the topic is shared.
+        exclusive: name of the owner; None if the topic is shared.
         connected: number of producers that may send.
-        waiting: number of producers that wait to become the owner.
-        epoch: the topic's epoch, None if it never had an owner.
+        waiting: number of producers that wait for ownership.
+        epoch: topic epoch; None if the topic never had an owner.
     """
 
     exclusive: str | None
@@ -33,17 +33,17 @@ class Producers:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Admit as one of many."""
+    """Admit the producer as one of many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Queue until the topic has no producer."""
+    """Queue the producer until the topic has no other producers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Admit as the owner, once ``epoch`` is durable; ``fences`` present producers, including waiting ones."""
+    """Admit the producer as owner once ``epoch`` is durable; with ``fences``, fence all other producers."""
 
     epoch: int
     fences: bool
@@ -52,14 +52,14 @@ class Own:
 Decision = Share | Wait | Own
 
 MAX_EPOCH_ASKED = 1 << 62
-"""Highest epoch that a producer may bring to a new topic; counting never reaches it."""
+"""Maximum epoch that a producer may request for a new topic, which is never reached by counting."""
 
 
 def admit(mode: int, requested_epoch: int | None, producers: Producers) -> Decision:
     """Return how a new producer is admitted.
 
     Raises:
-        BrokerError: it is not admitted; gives the reason.
+        BrokerError: the producer is not admitted.
     """
     if mode == ProducerAccessMode.Shared:
         if producers.exclusive is not None or producers.waiting:
@@ -80,8 +80,8 @@ def next_epoch(requested: int | None, current: int | None) -> int:
     """Return the epoch of a new owner.
 
     Raises:
-        ProducerFenced: the producer was the owner before, and another one has been since.
-        NotAllowed: no owner ever had that epoch; counting on from it would soon exceed the wire format.
+        ProducerFenced: the producer was the owner before, but the topic has had another owner since.
+        NotAllowed: no owner ever had the requested epoch, and it is too high for the wire format.
     """
     if requested is None:
         return 0 if current is None else current + 1
@@ -93,4 +93,4 @@ def next_epoch(requested: int | None, current: int | None) -> int:
 
 
 FENCED_OUT: BrokerError = ProducerFenced("Fenced out")
-"""Error of a waiting producer when another one takes the topic by force."""
+"""Error for a waiting producer that is fenced by another producer."""

@@ -1,4 +1,4 @@
-"""Rates for statistics: counter increments over the last period."""
+"""Rates for statistics, calculated from counters over the last period."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Alone = Callable[["Topic"], AbstractContextManager[object]]
 
 
 class Meter:
-    """The rates of a few counters.
+    """Calculates the rates of several counters.
 
     Attributes:
-        rates: per second, over the last full period; zeros before the first.
+        rates: increments per second in the last full period; 0 before the end of the first one.
     """
 
     __slots__ = ("_last", "rates")
@@ -29,13 +29,13 @@ class Meter:
         self.rates: tuple[float, ...] = (0.0,) * counters
 
     def tick(self, counters: tuple[int, ...], period_s: float) -> None:
-        """Compute the rates at the end of a period."""
+        """Update the rates at the end of a period."""
         self.rates = tuple((new - old) / period_s for new, old in zip(counters, self._last, strict=True))
         self._last = counters
 
 
 class Rates:
-    """Updates all meters. Topics without traffic are skipped."""
+    """Updates the meters of all topics with traffic."""
 
     def __init__(self) -> None:
         self._moving: set[Topic] = set()
@@ -44,14 +44,14 @@ class Rates:
         """Update all meters at the end of a period.
 
         Args:
-            topics: those whose counters may have changed.
-            period_s: its length.
-            alone: context manager for each topic, which isolates failures.
+            topics: topics whose counters may have changed.
+            period_s: length of the period.
+            alone: returns a context manager for each topic, which isolates failures.
 
-        Cancellation: some are not updated.
+        Cancellation: some meters are not updated.
         """
         moving = set(topics)
-        due, self._moving = moving | self._moving, moving  # an idle topic is updated once more, to rate 0
+        due, self._moving = moving | self._moving, moving  # a topic that became idle is updated once more, to rate 0
         for number, topic in enumerate(due):
             if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)

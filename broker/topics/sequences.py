@@ -1,12 +1,12 @@
-"""Sequence ids of a topic's producers: the rules of deduplication, without I/O.
+"""Sequence ids of a topic's producers: deduplication rules, without I/O.
 
-Design: a name has two numbers. ``pushed`` is the highest accepted id, ``stored`` the highest id on disk. An id above
-``pushed`` is new. An id up to ``stored`` is a duplicate. Ids in between are in flight: it is unknown whether they will
-be stored, so the client has to retry. Once no entry of a name is in flight, accepted entries that were never stored
-have failed, and ``pushed`` falls back to ``stored``.
+Design: each producer name has two numbers: ``pushed`` is the highest accepted id, and ``stored`` is the highest id on
+disk. Ids above ``pushed`` are new, and ids up to ``stored`` are duplicates. All others are in flight: it is unknown
+whether they will be stored, so the client must retry. Once no entry of a name is in flight, accepted entries that have
+not been stored have failed, and ``pushed`` is reset to ``stored``.
 
-Names of disconnected producers are kept for a while, so that the producers may return and resend unconfirmed entries;
-names with a connected producer or entries in flight are never forgotten.
+Names of disconnected producers are retained for some time, so that the producers can reconnect and resend unconfirmed
+entries. Names with a connected producer or with entries in flight are always retained.
 
 Source: Pulsar binary protocol, section Deduplication.
 """
@@ -27,26 +27,26 @@ from ...wire.pulsar_api_pb2 import CommandSend, MessageMetadata
 log = logging.getLogger(__name__)
 
 NEVER = -(1 << 63) - 1
-"""Lower than every sequence id."""
+"""A number lower than any sequence id."""
 
 
 class Verdict(Enum):
     """Classification of an entry by its sequence ids."""
 
-    NEW = "not seen before: it has been noted as under way"
-    REPEATED = "stored already"
-    UNDECIDED = "under way: it may be stored or fail yet"
+    NEW = "not seen before: recorded as in flight"
+    REPEATED = "already stored"
+    UNDECIDED = "in flight: may still be stored or fail"
 
 
 class Sequence:
-    """The ids of one producer name.
+    """The sequence ids of a producer name.
 
     Attributes:
-        name: of the producer.
-        pushed: highest id accepted; `NEVER` before the first.
-        stored: highest id on the disk; `NEVER` before the first.
-        under_way: accepted entries that are not stored yet.
-        is_connected: whether a producer of that name is connected.
+        name: producer name.
+        pushed: highest accepted id, or `NEVER`.
+        stored: highest id on disk, or `NEVER`.
+        under_way: number of accepted entries that are in flight.
+        is_connected: whether a producer with this name is connected.
     """
 
     __slots__ = ("is_connected", "name", "pushed", "settled", "stored", "under_way")
@@ -64,12 +64,12 @@ class Sequence:
 
     @property
     def last(self) -> int:
-        """Highest id accepted, -1 before the first; returned to a new producer of that name."""
+        """Highest accepted id, or -1; sent to new producers with this name."""
         return self.pushed if self.pushed != NEVER else -1
 
     def judge(self, first: int, last: int) -> Verdict:
-        """Classify an entry with these ids; the first id decides for the whole entry."""
-        # By `pushed`, not by `stored`: of two in-flight entries with the same id only the first is new.
+        """Classify an entry with these ids; the first id determines the result for the whole entry."""
+        # Compare with `pushed`, not `stored`: of two in-flight entries with the same id, only the first is new.
         if first > self.pushed:
             self.pushed = last
             self.under_way += 1
@@ -81,7 +81,7 @@ class Sequence:
         if is_stored and last > self.stored:
             self.stored = last
         self.under_way -= 1
-        # Not earlier: while another entry is in flight, an id in between may still be stored.
+        # Not earlier, because ids above `stored` may still be stored while an entry is in flight.
         if not self.under_way:
             self.pushed = self.stored
             if self.settled:
@@ -90,25 +90,25 @@ class Sequence:
                     tell()
 
     def raise_to(self, last: int) -> None:
-        """Record an id that was found stored."""
+        """Record an id that is already stored."""
         self.stored = max(self.stored, last)
         self.pushed = max(self.pushed, last)
 
 
 class Sequences:
-    """The names of one topic.
+    """The sequence ids of all producer names of a topic.
 
     Attributes:
-        by_name: the known names.
-        max_names: limit of names without a producer; the longest inactive are forgotten first.
-        inactive_ms: how long a name is kept after its producer disconnects.
+        by_name: sequence ids by producer name.
+        max_names: maximum number of names without a connected producer; the longest inactive names are dropped first.
+        inactive_ms: time for which a name is retained after its producer has disconnected.
     """
 
     def __init__(self, max_names: int, inactive_ms: int) -> None:
         self.by_name: dict[str, Sequence] = {}
         self.max_names = max_names
         self.inactive_ms = inactive_ms
-        self._inactive: dict[str, int] = {}  # name -> since when, longest inactive first
+        self._inactive: dict[str, int] = {}  # name -> time of disconnection, longest inactive first
         self._changed: set[str] = set()
         self._forgotten: set[str] = set()
         self._has_warned = False
@@ -118,20 +118,20 @@ class Sequences:
 
     @property
     def has_changes(self) -> bool:
-        """Whether `take_changes` would return any."""
+        """Whether there are changes since the last `take_changes`."""
         return bool(self._changed or self._forgotten)
 
     def restore(self, numbers: Mapping[str, int], now_ms: int) -> None:
-        """Restore the numbers of a snapshot."""
+        """Restore the ids in a snapshot."""
         for name, last in numbers.items():
             self._named(name, now_ms).raise_to(last)
 
     def replay(self, payload: bytes, now_ms: int) -> None:
-        """Count an entry of the log."""
+        """Record the ids of a stored entry."""
         try:
             metadata, _ = open_payload(payload)
         except (ProtocolError, DecodeError) as error:
-            log.warning("an entry that was stored without a producer's checks is not counted: %s", error)
+            log.warning("deduplication skipped an entry with unreadable metadata: %s", error)
             return
         if is_counted(metadata):
             first, last = ids_of(metadata)
@@ -140,7 +140,7 @@ class Sequences:
             self._forgotten.discard(metadata.producer_name)
 
     def connect(self, name: str) -> Sequence:
-        """Return the ids of a producer that connects."""
+        """Mark a producer name as connected, and return its ids."""
         sequence = self.by_name.get(name)
         if sequence is None:
             sequence = self.by_name[name] = Sequence(name)
@@ -149,7 +149,7 @@ class Sequences:
         return sequence
 
     def disconnect(self, name: str, now_ms: int) -> None:
-        """Record that a producer has disconnected."""
+        """Mark a producer name as disconnected."""
         sequence = self.by_name.get(name)
         if sequence is None or not sequence.is_connected:
             return
@@ -168,7 +168,7 @@ class Sequences:
             self._forgotten.discard(sequence.name)
 
     def purge(self, now_ms: int) -> None:
-        """Forget names whose producers have been disconnected for too long."""
+        """Drop names whose producers have been disconnected for too long."""
         for name, since_ms in list(self._inactive.items()):
             if now_ms - since_ms < self.inactive_ms:
                 return
@@ -176,7 +176,7 @@ class Sequences:
                 self._forget(name)
 
     def take_changes(self) -> tuple[dict[str, int], list[str]]:
-        """Return the changes since the last snapshot: names with their highest stored id, and forgotten names."""
+        """Return the changes since the last call: names with their highest stored id, and dropped names."""
         numbers = {name: self.by_name[name].stored for name in self._changed}
         forgotten = list(self._forgotten)
         self._changed.clear()
@@ -199,8 +199,8 @@ class Sequences:
             if not self._has_warned:
                 self._has_warned = True
                 log.warning(
-                    "more than %d producers of a topic are gone: the ids of %r and others are forgotten; raise"
-                    " brokerDeduplicationMaxNumberOfProducers if they come back",
+                    "a topic has more than %d disconnected producers: dropping the sequence ids of %r and others; raise"
+                    " brokerDeduplicationMaxNumberOfProducers if they may reconnect",
                     self.max_names,
                     name,
                 )
@@ -213,9 +213,9 @@ class Sequences:
 
 
 def is_counted(metadata: MessageMetadata) -> bool:
-    """Return whether an entry is deduplicated; for a chunked message only the last chunk is.
+    """Return whether an entry is deduplicated; of a chunked message, this only applies to the last chunk.
 
-    The chunks share a sequence id, so the others would look like duplicates of the first.
+    All chunks have the same sequence id, so the others would look like duplicates of the first chunk.
     """
     if metadata.HasField("marker_type"):
         return False
@@ -223,7 +223,7 @@ def is_counted(metadata: MessageMetadata) -> bool:
 
 
 def ids_of(command: CommandSend | MessageMetadata) -> tuple[int, int]:
-    """Return the first and the last sequence id of an entry, signed as in Pulsar."""
+    """Return the first and last sequence id of an entry as signed integers, as in Pulsar."""
     first = command.sequence_id
     if first >= 1 << 63:
         first = signed_64(first)

@@ -1,4 +1,4 @@
-"""A subscription: a cursor over the topic's log, and the consumers that share it.
+"""Subscriptions: a cursor over the topic's log, and the consumers that share it.
 
 Source: Pulsar binary protocol, sections Consumer, ACK, SEEK and UNSUBSCRIBE.
 """
@@ -40,17 +40,17 @@ log = logging.getLogger(__name__)
 Dispatcher = SingleActiveDispatcher["Consumer"] | SharedDispatcher["Consumer"] | KeySharedDispatcher["Consumer"]
 
 ENTRIES_PER_TURN = 1000
-"""Entries that a long cursor walk visits before yielding to the event loop."""
+"""Number of entries that a skip visits before it yields to the event loop."""
 REPLICATED = "pulsar.replicated.subscription"
-"""Cursor number that is 1 if the subscription is replicated to other clusters; the name is Pulsar's."""
+"""Name, as in Pulsar, of the cursor number that is 1 if the subscription is replicated to other clusters."""
 THROTTLED = tuple(
     f"dispatchThrottled{what}EventsBy{level}Limit"
     for level in ("Subscription", "Topic", "Broker")
     for what in ("Msg", "Bytes")
 )
-"""Counters of dispatch limits at each level, by messages or bytes. Resource groups count as Broker."""
+"""Names of the counters of throttled dispatch, by level and unit; resource groups count as Broker."""
 ABANDONED_AFTER_S = 30.0
-"""How long a non-durable subscription waits for its consumer to return after a seek."""
+"""Time for which a non-durable subscription waits for its consumer to reconnect after a seek."""
 
 
 def kind_name(kind: int | None) -> str:
@@ -59,19 +59,19 @@ def kind_name(kind: int | None) -> str:
 
 
 class Subscription:
-    """One subscription of one topic.
+    """A subscription of a topic.
 
     Attributes:
-        cursor: its acknowledgements.
-        is_durable: whether it outlives its consumers.
-        delays: delayed entries; None unless consumers share the subscription.
-        dispatcher: dispatches entries to consumers; None until the first consumer sets the type.
-        creation: ends when the cursor is on disk; None once it is.
-        joins: number of consumers since the topic was loaded.
+        cursor: cursor with the acknowledgements.
+        is_durable: whether the subscription outlives its consumers.
+        delays: delayed entries; None unless the type is Shared or Key_Shared.
+        dispatcher: dispatcher for the consumers; None until the first consumer determines the type.
+        creation: future that is done when the cursor is on disk; None afterwards.
+        joins: number of consumers that have joined since the topic was loaded.
         resets: number of seeks.
-        dispatch_limits: its own rate limits and its topic's, if any.
-        memory: the delivery memory shared by all subscriptions.
-        throttled: how often a limit delayed dispatch, by Pulsar's names of these statistics.
+        dispatch_limits: dispatch rate limits of the subscription and of its topic, if any.
+        memory: delivery memory, shared by all subscriptions.
+        throttled: number of times that a rate limit delayed dispatch; the keys are names of Pulsar's statistics.
     """
 
     def __init__(self, topic: Topic, cursor: Cursor, *, is_durable: bool):
@@ -107,7 +107,7 @@ class Subscription:
 
     @property
     def policies(self) -> EffectivePolicies:
-        """The effective policies of its topic."""
+        """The effective policies of the topic."""
         return self.topic.policies
 
     @property
@@ -117,19 +117,19 @@ class Subscription:
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """The consumer that gets all entries, under Exclusive and Failover."""
+        """The consumer that receives all entries, for Exclusive and Failover; otherwise None."""
         return self.dispatcher.active if self.dispatcher is not None else None
 
     @property
     def kind(self) -> int | None:
-        """The type (SubType) of the current or last consumers."""
+        """The type (SubType) of the current or previous consumers, or None."""
         if self.name == COMPACTION_CURSOR:
             return CommandSubscribe.Exclusive
         return self.dispatcher.kind if self.dispatcher is not None else None
 
     @property
     def counters(self) -> tuple[int, int, int, int]:
-        """Messages and bytes sent, messages redelivered, entries acknowledged, since the topic was loaded."""
+        """Messages and bytes sent, messages redelivered, and entries acknowledged since the topic was loaded."""
         totals = [*self._departed]
         for consumer in self.consumers:
             totals = [total + count for total, count in zip(totals, consumer.counters, strict=True)]
@@ -137,7 +137,7 @@ class Subscription:
 
     @property
     def read_position(self) -> Position:
-        """The next entry to be read."""
+        """Position of the next entry to read."""
         if self.dispatcher is not None and self.consumers:
             return self.dispatcher.read_position
         return self.cursor.next_unacknowledged(self.cursor.mark_delete)
@@ -149,7 +149,7 @@ class Subscription:
 
     @property
     def delayed_entries(self) -> int:
-        """Number of delayed entries, as far as the subscription has been read."""
+        """Number of delayed entries found so far; unread entries are not counted."""
         return 0 if self.delays is None else len(self.delays)
 
     @property
@@ -159,13 +159,13 @@ class Subscription:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether a consumer asked for replication of the subscription; this is stored, but has no effect yet."""
+        """Whether replication of the subscription was requested; this is stored but has no effect yet."""
         return self.cursor.numbers.get(REPLICATED) == 1
 
     async def set_replicated(self, is_replicated: bool) -> None:
-        """Store whether the subscription is to be replicated; does nothing for a non-durable one.
+        """Store whether replication of the subscription was requested; ignored for non-durable subscriptions.
 
-        Cancellation: it is stored all the same.
+        Cancellation: the change is stored anyway.
         """
         cursor = self.cursor
         if not self.is_durable or is_replicated == self.is_replicated:
@@ -174,13 +174,13 @@ class Subscription:
         await called_back(lambda done: cursor.note(cursor.mark_delete, numbers, forget, done))
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the properties.
+        """Replace the subscription properties.
 
         Raises:
-            NotAllowed: a name or a value is not UTF-8, or there are too many or too long ones.
+            NotAllowed: a name or value is not valid UTF-8, or there are too many properties or they are too long.
             StorageError: the disk failed.
 
-        Cancellation: they are replaced all the same.
+        Cancellation: the properties are replaced anyway.
         """
         check_properties("subscription property", properties)
         check_size("subscription properties", properties.items())
@@ -194,11 +194,11 @@ class Subscription:
     # Consumers
 
     def holder(self, command: CommandSubscribe) -> Consumer | None:
-        """Return the consumer that prevents another one from joining, or None if it may join.
+        """Return the consumer that prevents a new one from joining, or None if it may join.
 
         Raises:
-            ConsumerBusy: the present consumers have another type, or share keys in another way.
-            ConsumerAssignError: it asks for keys that cannot be assigned.
+            ConsumerBusy: the current consumers have a different type or Key_Shared policy.
+            ConsumerAssignError: the new consumer requests keys that cannot be assigned.
         """
         kind = command.subType
         ranges = ranges_of(command)
@@ -218,7 +218,7 @@ class Subscription:
         return self.consumers[0] if kind == CommandSubscribe.Exclusive else None
 
     def add_consumer(self, consumer: Consumer, command: CommandSubscribe) -> None:
-        """Add a consumer that no other one excludes (see `holder`)."""
+        """Add a consumer, for which `holder` must have returned None."""
         self.check_open()
         if not self._is_served(command):
             if self.dispatcher is not None:
@@ -233,7 +233,7 @@ class Subscription:
         self.dispatcher.add(consumer)
 
     def _dispatcher(self, command: CommandSubscribe) -> Dispatcher:
-        """Return a dispatcher for consumers of that type."""
+        """Create a dispatcher for the type of the given consumer."""
         kind, topic, broker = command.subType, self.topic, self.topic.broker
         if kind == CommandSubscribe.Shared:
             return SharedDispatcher(self, topic.log, broker.config, broker.tasks)
@@ -242,7 +242,7 @@ class Subscription:
         return SingleActiveDispatcher(self, kind, topic.name, topic.log, broker.config, broker.tasks)
 
     def _is_served(self, command: CommandSubscribe) -> bool:
-        """Return whether the current dispatcher serves consumers of that type."""
+        """Return whether the current dispatcher supports the type of the given consumer."""
         dispatcher = self.dispatcher
         if dispatcher is None or dispatcher.kind != command.subType:
             return False
@@ -254,17 +254,17 @@ class Subscription:
             self.delays = None
 
     def check_open(self) -> None:
-        """Raise if the subscription was closed, by itself or with its topic.
+        """Raise if the subscription was closed, for example together with its topic.
 
         Raises:
-            ServiceNotReady: the client should look the topic up again.
+            ServiceNotReady: the subscription was closed; the client should look up the topic again.
         """
         if self.is_closed:
-            raise ServiceNotReady(f"Subscription {self.name} was closed meanwhile; look its topic up again")
+            raise ServiceNotReady(f"Subscription {self.name} was closed: look up its topic and subscribe again")
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """Keep the subscription for a consumer that is about to join; a non-durable one ends if it does not."""
+        """Keep a non-durable subscription while a consumer is joining; afterwards, delete it if unused."""
         self._joining += 1
         try:
             yield
@@ -274,7 +274,7 @@ class Subscription:
                 self._vanish()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Remove a consumer; a non-durable subscription ends with its last one."""
+        """Remove a consumer; a non-durable subscription is deleted with its last consumer."""
         self._departed = [total + count for total, count in zip(self._departed, consumer.counters, strict=True)]
         self.last_flow_ms = max(self.last_flow_ms, consumer.last_flow_ms)
         self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_sent_ms)
@@ -284,7 +284,7 @@ class Subscription:
             if self._reset is None:
                 self._vanish()
             else:
-                self.topic.broker.tasks.start(self._vanish_later(), f"waiting for a consumer of {self.name}")
+                self.topic.broker.tasks.start(self._vanish_later(), f"waiting for a consumer on {self.name}")
 
     async def _vanish_later(self) -> None:
         await asyncio.sleep(ABANDONED_AFTER_S)
@@ -297,7 +297,7 @@ class Subscription:
 
     def fail(self, error: Exception) -> None:
         """Close the consumers after an unexpected error in dispatch; their clients reconnect."""
-        log.error("%r failed, its consumers are closed: %r", self, error, exc_info=error)
+        log.error("dispatch failed on %r, closing its consumers: %r", self, error, exc_info=error)
         for consumer in list(self.consumers):
             consumer.close_by_broker()
 
@@ -325,13 +325,13 @@ class Subscription:
         self.dispatch_limits = (*own, *topic.shared_dispatch_limits)
 
     def note_throttled(self, limit: RateLimit) -> None:
-        """Count that a rate limit delayed dispatch."""
+        """Count a delay of dispatch by a rate limit."""
         level = "Broker" if limit in self.topic.shared_dispatch_limits else "Subscription"
         level = "Topic" if limit is self.topic.dispatch_limit else level
         self.throttled[f"dispatchThrottled{limit.stopped_by}EventsBy{level}Limit"] += 1
 
     def wake(self) -> None:
-        """Dispatch available entries in the next turn of the loop."""
+        """Dispatch available entries in the next iteration of the event loop."""
         if self.dispatcher is not None:
             self.dispatcher.wake()
 
@@ -341,7 +341,7 @@ class Subscription:
         acks: Sequence[Ack],
         done: Done | None,
     ) -> None:
-        """Acknowledge entries, or single messages of batches; ``done`` is called when that is durable."""
+        """Acknowledge entries or single messages of batches, and call ``done`` when that is durable."""
         before = self.cursor.mark_delete
         self.cursor.acknowledge(acks, done)
         assert self.dispatcher is not None
@@ -359,9 +359,9 @@ class Subscription:
         words: Sequence[int] | None,
         done: Done | None,
     ) -> None:
-        """Acknowledge everything up to an entry; ignored except under Exclusive and Failover."""
+        """Acknowledge everything up to an entry; ignored on Shared and Key_Shared subscriptions."""
         if self.kind in SPREADING:
-            log.warning("%r: a cumulative acknowledgement is ignored on a shared subscription", self)
+            log.warning("%r: ignored a cumulative acknowledgement, which shared subscriptions do not support", self)
             if done is not None:
                 done(None)
             return
@@ -373,7 +373,7 @@ class Subscription:
         self._note_ack(consumer, before)
 
     def tell_end(self) -> None:
-        """Notify the consumers once they have acknowledged everything of a terminated topic."""
+        """Notify the consumers of the end of a terminated topic once they have acknowledged everything."""
         if self.topic.log.is_terminated and not self.cursor.backlog_entries:
             for consumer in self.consumers:
                 consumer.notify_end()
@@ -393,11 +393,11 @@ class Subscription:
 
         Raises:
             UnknownBrokerError: another reset is in progress.
-            ServiceNotReady: it was closed meanwhile.
-            NotAllowed: the cursor is the broker's own.
+            ServiceNotReady: the subscription was closed.
+            NotAllowed: the subscription is internal to the broker.
             StorageError: the disk failed.
 
-        Cancellation: the position is moved all the same.
+        Cancellation: the position changes anyway.
         """
         refuse_internal(self.name)
         self.check_open()
@@ -423,7 +423,7 @@ class Subscription:
             self._reset = None
 
     async def reset_to_time(self, time_ms: int) -> None:
-        """Seek to the first entry published at or after a time; see `seek`."""
+        """Seek to the first entry published at ``time_ms`` or later; see `seek`."""
         log = self.topic.log
         await self.seek(log.next_position(await log.position_before_time(time_ms)))
 
@@ -431,17 +431,17 @@ class Subscription:
         """Acknowledge all entries.
 
         Raises:
-            NotAllowed: the cursor is the broker's own.
+            NotAllowed: the subscription is internal to the broker.
 
-        Cancellation: they are acknowledged all the same.
+        Cancellation: the entries are acknowledged anyway.
         """
         refuse_internal(self.name)
         await self._skip_to(self.topic.log.last_confirmed)
 
     async def truncate(self) -> None:
-        """Acknowledge all entries because they are to be deleted; also allowed for the broker's own cursors.
+        """Acknowledge all entries before they are deleted; also allowed for internal subscriptions.
 
-        Cancellation: they are acknowledged all the same.
+        Cancellation: the entries are acknowledged anyway.
         """
         await self._skip_to(self.topic.log.last_confirmed)
 
@@ -449,9 +449,9 @@ class Subscription:
         """Acknowledge the first ``entries`` unacknowledged entries.
 
         Raises:
-            NotAllowed: the cursor is the broker's own.
+            NotAllowed: the subscription is internal to the broker.
 
-        Cancellation: some may be acknowledged.
+        Cancellation: the entries may still be acknowledged.
         """
         refuse_internal(self.name)
         if entries >= self.cursor.backlog_entries:
@@ -461,34 +461,34 @@ class Subscription:
         for number in range(entries):
             position = self.cursor.next_unacknowledged(position)
             if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
-                await asyncio.sleep(0)  # long walks must not block the loop
+                await asyncio.sleep(0)  # skipping many entries must not block the loop
         await self._skip_to(position)
 
     async def drop_up_to(self, position: Position) -> None:
-        """Acknowledge everything up to a position, to evict it.
+        """Acknowledge all entries up to a position, because of a backlog quota.
 
-        Cancellation: it is acknowledged all the same.
+        Cancellation: the entries are acknowledged anyway.
         """
         await self._skip_to(position)
 
     async def expire_up_to(self, position: Position) -> None:
-        """Acknowledge everything up to a position; later acknowledgements and the consumers are not affected.
+        """Expire all entries up to a position; later acknowledgements and the consumers are not affected.
 
         Raises:
-            NotAllowed: the cursor is the broker's own.
+            NotAllowed: the subscription is internal to the broker.
 
-        Cancellation: it is acknowledged all the same.
+        Cancellation: the entries are acknowledged anyway.
         """
         refuse_internal(self.name)
         await self._expire_up_to(position)
 
     async def expire(self, age_s: float) -> None:
-        """Acknowledge entries older than that.
+        """Expire entries that are older than ``age_s``.
 
-        Cancellation: they are acknowledged all the same.
+        Cancellation: the entries may still be acknowledged.
         """
         if self.name == COMPACTION_CURSOR:
-            return  # uncompacted entries may be the last ones of their keys, however old
+            return  # entries that are not compacted yet may be the last ones of their keys
         now_ms = self.topic.broker.now_ms()
         position = await self.topic.log.position_before_age(now_ms - int(age_s * 1000), self.cursor.mark_delete)
         await self._expire_up_to(position)
@@ -514,7 +514,7 @@ class Subscription:
         await called_back(skip)
 
     async def ready(self) -> None:
-        """Wait for a running reset: a client subscribes again without waiting for the end of its seek.
+        """Wait for a running reset, because clients resubscribe without waiting for the response to a seek.
 
         Cancellation: safe.
         """
@@ -524,10 +524,10 @@ class Subscription:
     # Deletion
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
-        """Delete the subscription for its only consumer, or by force.
+        """Delete the subscription on behalf of its only consumer, or of any consumer with ``force``.
 
         Raises:
-            MetadataError: there are other consumers, or this one is not the active one.
+            MetadataError: there are other consumers, or this consumer is not the active one.
         """
         others = [other for other in self.consumers if other is not consumer]
         is_entitled = not others and self.active_consumer in (None, consumer)
@@ -540,11 +540,11 @@ class Subscription:
         await self.delete(force=True)
 
     async def delete(self, *, force: bool) -> None:
-        """Delete the subscription and its cursor; returns when that is durable.
+        """Delete the subscription and its cursor durably.
 
         Raises:
-            ConsumerBusy: it has consumers; ``force`` closes them.
-            NotAllowed: the cursor is the broker's own.
+            ConsumerBusy: there are consumers, and ``force`` is False.
+            NotAllowed: the subscription is internal to the broker.
         """
         refuse_internal(self.name)
         if self.consumers and not force:

@@ -1,4 +1,4 @@
-"""A topic: a log, the producers that write to it, and the subscriptions that read it.
+"""Topics: a log, the producers that write to it, and the subscriptions that read from it.
 
 Source: Pulsar binary protocol, sections Producer and Consumer.
 """
@@ -36,22 +36,22 @@ Done = Callable[[Position, Exception | None], None]
 
 
 class Topic:
-    """One loaded topic.
+    """A loaded topic.
 
     Attributes:
-        name: its full name.
-        log: stores its entries.
-        subscriptions: by name.
-        producers: active producers by name, and those that wait for exclusive access.
-        compaction: its compactions since it was loaded.
-        deduplication: detects duplicate entries of producers.
-        joins: number of producers and consumers since it was loaded.
-        policies: its effective policies.
-        gate: limits on published entries; None without limits.
-        dispatch_limit: dispatch rate of all subscriptions together; None if unlimited.
-        shared_dispatch_limits: dispatch rates shared with other topics.
-        subscribe_limit: how often each consumer may subscribe; None if unlimited.
-        oldest_message: of all backlogs, as of the last quota check; None without a backlog.
+        name: topic name.
+        log: log with the entries of the topic.
+        subscriptions: subscriptions by name.
+        producers: active producers by name, and producers that wait for exclusive access.
+        compaction: compactions since the topic was loaded.
+        deduplication: deduplication of entries.
+        joins: number of producers and consumers that have joined since the topic was loaded.
+        policies: effective policies.
+        gate: limits on publishing; None without limits.
+        dispatch_limit: dispatch rate limit for all subscriptions together; None if unlimited.
+        shared_dispatch_limits: dispatch rate limits shared with other topics.
+        subscribe_limit: limit on the rate at which each consumer may subscribe; None if unlimited.
+        oldest_message: oldest message in all backlogs, according to the last quota check; None without a backlog.
     """
 
     def __init__(self, broker: BrokerPort, name: TopicName, log: Log, epoch: int | None):
@@ -67,7 +67,7 @@ class Topic:
         self.meter = Meter(4)
         self._loop = asyncio.get_running_loop()
         self._follow_rates()
-        # Looked up for each entry, so that `close` also takes effect for holders of this object.
+        # Looked up for each entry, so that `close` also affects producers that reference this object.
         self.append = log.append
         self.subscriptions: dict[str, Subscription] = {}
         self.producers = TopicProducers(self, epoch)
@@ -90,7 +90,7 @@ class Topic:
     # Entries
 
     def grew(self) -> None:
-        """Notify the subscriptions of new entries, once per turn of the loop."""
+        """Notify the subscriptions of new entries, once per loop iteration."""
         if not self._is_announcing:
             self._is_announcing = True
             self._loop.call_soon(self._announce)
@@ -101,9 +101,9 @@ class Topic:
             subscription.run()
 
     async def publish(self, payload: bytes, messages: int, publish_time_ms: int) -> Position:
-        """Store one entry that does not come from a producer; ``payload`` is a payload section with its checksum.
+        """Store an entry that was not sent by a producer; ``payload`` is a payload section with a checksum.
 
-        Cancellation: the entry may be stored.
+        Cancellation: the entry may still be stored.
         """
         self.check_open()
         stored: asyncio.Future[Position] = self._loop.create_future()
@@ -121,8 +121,8 @@ class Topic:
         """Raise if the topic accepts no entries.
 
         Raises:
-            ServiceNotReady: it was unloaded or deleted; the client should look it up again.
-            TopicTerminated: it was terminated.
+            ServiceNotReady: the topic was unloaded or deleted; the client should look it up again.
+            TopicTerminated: the topic was terminated.
         """
         self.check_loaded()
         if self.log.is_terminated:
@@ -130,21 +130,21 @@ class Topic:
 
     @property
     def entries_in(self) -> int:
-        """Entries stored since the topic was loaded."""
+        """Number of entries stored since the topic was loaded."""
         return self.log.entries_between(self._loaded_at, self.log.last_confirmed)
 
     @property
     def messages_out(self) -> int:
-        """Messages sent to consumers since the topic was loaded."""
+        """Number of messages sent to consumers since the topic was loaded."""
         return self._departed_out[0] + sum(s.counters[0] for s in self.subscriptions.values())
 
     @property
     def bytes_out(self) -> int:
-        """Bytes sent to consumers since the topic was loaded."""
+        """Number of bytes sent to consumers since the topic was loaded."""
         return self._departed_out[1] + sum(s.counters[1] for s in self.subscriptions.values())
 
     def forget_subscription(self, subscription: Subscription) -> None:
-        """Remove a subscription from the topic; its sent messages still count."""
+        """Remove a subscription from the topic; the topic's counters keep its sent messages."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
             messages, bytes_, _, _ = subscription.counters
@@ -152,10 +152,10 @@ class Topic:
             self._departed_out[1] += bytes_
 
     def begin_compaction(self) -> None:
-        """Start a compaction; its progress is in `compaction`.
+        """Start a compaction; `compaction` contains its status.
 
         Raises:
-            NotAllowed: one is running already.
+            NotAllowed: a compaction is already running.
             ServiceNotReady: the topic was unloaded.
         """
         self.check_loaded()
@@ -164,7 +164,7 @@ class Topic:
 
     async def _compact(self) -> None:
         await self.compaction.run()
-        # The topic may have been unloaded and loaded again meanwhile.
+        # The topic may have been unloaded and reloaded meanwhile.
         loaded = self.broker.topics.get(str(self.name))
         if loaded is not None and loaded.log is self.log:
             loaded.show_compaction()
@@ -176,7 +176,7 @@ class Topic:
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
     def follow_policies(self) -> None:
-        """Apply the current policies; consumers blocked by a lower limit resume."""
+        """Apply the current policies, and unblock consumers that are below a new limit."""
         policies = self.broker.namespaces.effective(self.name)
         if policies == self.policies or self.is_closed:
             return
@@ -200,17 +200,17 @@ class Topic:
             self.subscribe_limit = SubscribeLimit(policies.subscribe_rate, clock)
 
     def publish_rates(self) -> tuple[float, float]:
-        """Return messages and bytes received per second, over the last statistics period."""
+        """Return the number of messages and bytes received per second in the last statistics period."""
         return self.meter.rates[0], self.meter.rates[1]
 
     # Subscriptions
 
     def start_of(self, position: Literal["earliest", "latest"] | Position, *, compacted: bool = False) -> Position:
-        """Return the mark-delete position for a reader that begins at ``position``, inclusive.
+        """Return the mark-delete position for a consumer that starts at ``position``.
 
         Args:
-            position: where reading begins.
-            compacted: whether the compacted view is read, which may begin before the log's first entry.
+            position: first position to read.
+            compacted: whether to read the compacted view, which may start before the log's first entry.
         """
         if position == "latest":
             return self.log.last_confirmed
@@ -230,9 +230,9 @@ class Topic:
         *,
         compacted: bool = False,
     ) -> Subscription:
-        """Return a durable subscription, creating it if needed; an existing one is not changed.
+        """Return a durable subscription, creating it if needed; an existing subscription is not changed.
 
-        Cancellation: it may exist.
+        Cancellation: the subscription may still be created.
         """
         self.check_loaded()
         subscription = self.subscriptions.get(name) or self._begin_subscription(name, position, properties, compacted)
@@ -248,15 +248,15 @@ class Topic:
         properties: dict[str, str] | None,
         compacted: bool,
     ) -> Subscription:
-        """Return a new subscription that is being written to disk; if that fails, it is dropped again."""
+        """Return a new subscription before it is on disk; if writing it fails, it is removed."""
         created: asyncio.Future[None] = self._loop.create_future()
 
         def done(error: Exception | None) -> None:
             settle(created, error)
             if error is None:
                 return
-            created.exception()  # the creator has reported it, or no longer waits
-            # Dropped here, since the waiters may all be gone. A refusal may come before the subscription exists.
+            created.exception()  # retrieved: the creator has reported it, or was cancelled
+            # Remove it here, since all waiters may be cancelled. After an immediate error, it does not exist yet.
             if self.subscriptions.get(name) is not None:
                 self._drop_subscription(self.subscriptions[name], created)
 
@@ -269,7 +269,7 @@ class Topic:
         return subscription
 
     def _drop_subscription(self, subscription: Subscription, creation: asyncio.Future[None]) -> None:
-        """Remove the subscription of a creation that failed."""
+        """Remove a subscription whose creation failed."""
         if subscription.creation is creation:
             self.forget_subscription(subscription)
             if self.log.cursors.get(subscription.name) is subscription.cursor:
@@ -279,30 +279,28 @@ class Topic:
         """Raise if a subscription no longer belongs to the topic, or the topic was unloaded.
 
         Raises:
-            ServiceNotReady: the client should subscribe again.
+            ServiceNotReady: the subscription or topic was closed; the client should resubscribe.
         """
         self.check_loaded()
         if self.subscriptions.get(subscription.name) is not subscription or subscription.is_closed:
-            raise ServiceNotReady(
-                f"Subscription {subscription.name} of {self.name} was closed meanwhile; subscribe again"
-            )
+            raise ServiceNotReady(f"Subscription {subscription.name} of {self.name} was closed: subscribe again")
 
     def check_loaded(self) -> None:
         """Raise if the topic was unloaded or deleted.
 
         Raises:
-            ServiceNotReady: the client should look it up again.
+            ServiceNotReady: the topic was closed; the client should look it up again.
         """
         if self.is_closed:
-            raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
+            raise ServiceNotReady(f"Topic {self.name} was closed: look up the topic again")
 
     async def delete_subscription(self, name: str, force: bool = False) -> None:
-        """Delete a subscription and its cursor; with ``force`` its consumers are closed first.
+        """Delete a subscription and its cursor; with ``force``, its consumers are closed first.
 
         Raises:
-            SubscriptionNotFound: the topic has no subscription of that name.
-            ConsumerBusy: it has consumers.
-            ServiceNotReady: the topic was unloaded; its cursor now belongs to another topic object.
+            SubscriptionNotFound: the topic has no subscription with this name.
+            ConsumerBusy: the subscription has consumers, and ``force`` is False.
+            ServiceNotReady: the topic was unloaded, so that its cursors may belong to another topic object.
         """
         self.check_loaded()
         subscription = self.subscriptions.get(name)
@@ -313,7 +311,7 @@ class Topic:
     # Closing
 
     async def terminate(self) -> Position:
-        """Accept no more entries, permanently; returns the position of the last one.
+        """Terminate the topic, so that it accepts no more entries, and return the position of the last entry.
 
         Raises:
             ServiceNotReady: the topic was unloaded.
@@ -327,19 +325,21 @@ class Topic:
         return last
 
     def close(self) -> None:
-        """Close all producers and consumers; their clients look the topic up again."""
+        """Close the topic with all producers and consumers, whose clients look up the topic again."""
         self.is_closed = True
         self.append = self._refuse_entry
         self.deduplication.close()
         for producer in [*self.producers.values(), *self.producers.waiting]:
             producer.close_by_broker()
-        for subscription in list(self.subscriptions.values()):  # a non-durable one is removed with its consumer
+        for subscription in list(
+            self.subscriptions.values()
+        ):  # a non-durable subscription is removed with its consumers
             subscription.close()
 
     def free(self) -> None:
-        """Break the reference cycles of an unloaded topic that has no users left, which frees its memory.
+        """Release the memory of an unloaded, unused topic by breaking its reference cycles.
 
-        Otherwise only a garbage collection could, which stops the broker for as long as it takes to scan all topics.
+        Otherwise, only a garbage collection would release it, which blocks the broker while it scans all topics.
         """
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
@@ -350,15 +350,15 @@ class Topic:
         vars(self).clear()
 
     def _refuse_entry(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
-        done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again"))
+        done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed: look up the topic again"))
 
     def tick_drops(self, period_s: float) -> None:
-        """Update drop rates at the end of a statistics period: a persistent topic drops nothing."""
+        """Do nothing: a persistent topic drops no messages."""
 
     def stats(self, **options: Any) -> dict[str, Any]:
-        """Return the statistics that `topics stats` shows."""
+        """Return the statistics for `topics stats`."""
         return topic_stats(self, **options)
 
     def internal_stats(self) -> dict[str, Any]:
-        """Return the state of log and cursors that `topics stats-internal` shows."""
+        """Return the state of the log and its cursors for `topics stats-internal`."""
         return internal_stats(self)

@@ -1,8 +1,8 @@
-"""The names of all topics by namespace, so that listing one namespace does not scan the topics of others.
+"""An index of all topic names by namespace, so that listing a namespace does not scan the topics of others.
 
-Design: the names are read from storage once, on first use; from then on, code that creates, loads, unloads or deletes a
-topic updates the index in the same turn of the loop. The lists that clients request are cached with their hashes,
-`MAX_KEPT_LISTS` per namespace, and updated with the changes, so that polling many topics is cheap.
+Design: the names are read from storage once, on first use. Afterwards, code that creates, loads, unloads or deletes a
+topic updates the index in the same loop iteration. Lists requested by clients are cached with their hashes, up to
+`MAX_KEPT_LISTS` per namespace, and updated on changes, so that polling many topics is cheap.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class NamespaceTopics:
     """The topics of one namespace.
 
     Attributes:
-        names: full names by domain, sorted.
-        system_count: number of persistent topics whose local name begins with two underscores.
+        names: sorted full names by domain.
+        system_count: number of persistent topics whose local name starts with two underscores.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class NamespaceTopics:
         self._lists: OrderedDict[ListKey, TopicList] = OrderedDict()
 
     def set_present(self, name: str, is_present: bool) -> None:
-        """Add or remove a topic; repeating it has no effect."""
+        """Add or remove a topic; has no effect if nothing changes."""
         domain, _, rest = name.partition(":")
         names = self.names[domain]
         index = bisect_left(names, name)
@@ -55,7 +55,7 @@ class NamespaceTopics:
             kept.set_present(name, is_present)
 
     def kept_list(self, key: ListKey, takes: Callable[[str], bool]) -> TopicList:
-        """Return the topics that ``takes`` accepts; see `TopicIndex.list_of`."""
+        """Return the cached list of the topics that ``takes`` accepts; see `TopicIndex.list_of`."""
         kept = self._lists.get(key)
         if kept is None:
             kept = self._lists[key] = TopicList(takes, [name for names in self.names.values() for name in names])
@@ -69,7 +69,7 @@ class TopicIndex:
     """The topics of a broker by namespace.
 
     Args:
-        existing: returns the full names of all topics when the index is first used.
+        existing: called on first use to return the full names of all topics.
     """
 
     def __init__(self, existing: Callable[[], Iterable[str]]) -> None:
@@ -80,12 +80,12 @@ class TopicIndex:
         return f"TopicIndex({'unread' if self._namespaces is None else f'{len(self._namespaces)} namespaces'})"
 
     def names(self, namespace: str, domain: str) -> list[str]:
-        """Return the full names of the topics of one domain in ``tenant/namespace``, sorted."""
+        """Return the sorted full names of the topics of a domain in ``tenant/namespace``."""
         topics = self._read().get(namespace)
         return [] if topics is None else list(topics.names[domain])
 
     def user_topic_count(self, namespace: str) -> int:
-        """Return the number of persistent topics in ``tenant/namespace`` that are not the system's."""
+        """Return the number of persistent topics in ``tenant/namespace``, excluding system topics."""
         topics = self._read().get(namespace)
         return 0 if topics is None else len(topics.names["persistent"]) - topics.system_count
 
@@ -93,16 +93,16 @@ class TopicIndex:
         """Return the list of the topics in ``tenant/namespace`` that ``takes`` accepts.
 
         Args:
-            namespace: the namespace; one without topics has an empty list.
-            key: identifies ``takes``: the same key returns the cached list.
-            takes: is called with full names.
+            namespace: ``tenant/namespace``, which may have no topics.
+            key: key that identifies ``takes``; lists are cached by key.
+            takes: predicate for full topic names.
         """
         return (self._read().get(namespace) or NamespaceTopics()).kept_list(key, takes)
 
     def set_present(self, name: str, is_present: bool) -> None:
-        """Note that a topic exists, or no longer does; repeating it has no effect."""
+        """Record that a topic exists or no longer exists; has no effect if nothing changes."""
         if self._namespaces is None:
-            return  # it will be read with all others
+            return  # the topic will be read from storage
         namespace = namespace_of(name)
         topics = self._namespaces.get(namespace)
         if topics is None:
@@ -116,6 +116,6 @@ class TopicIndex:
     def _read(self) -> dict[str, NamespaceTopics]:
         if self._namespaces is None:
             self._namespaces = {}
-            for name in sorted(set(self._existing())):  # in order, so that each is appended
+            for name in sorted(set(self._existing())):  # in order, so that each name is appended
                 self.set_present(name, True)
         return self._namespaces

@@ -1,4 +1,4 @@
-"""Topic lists of a namespace: pattern matching, hash, and the changes that a watcher has not received yet.
+"""Topic lists of a namespace: pattern matching, hashes, and changes that a watcher has not received yet.
 
 Source: Pulsar binary protocol, sections GET_TOPICS_OF_NAMESPACE and WATCH_TOPIC_LIST.
 """
@@ -15,7 +15,7 @@ from ...wire.topic_name import base_of
 from ...wire.topic_pattern import compile_pattern
 
 MAX_PATTERN_CHARS = 50
-"""`subscriptionPatternMaxLength`: longer patterns are left to the client."""
+"""Maximum length of a pattern (`subscriptionPatternMaxLength`); clients evaluate longer patterns."""
 
 _SYSTEM = re.compile(
     r"/__change_events(-partition-\d+)?$|/__transaction_\w+|__transaction_pending_ack$|/transaction_coordinator_\w+"
@@ -23,7 +23,7 @@ _SYSTEM = re.compile(
 
 
 def topics_hash(topics: Iterable[str]) -> str:
-    """Return the hash by which a client detects an unchanged list; ``topics`` are sorted."""
+    """Return the hash by which clients detect an unchanged list; ``topics`` must be sorted."""
     value = int(google_crc32c.value(",".join(topics).encode()))
     return value.to_bytes(4, "little").hex()
 
@@ -34,13 +34,13 @@ def is_system(name: str) -> bool:
 
 
 def topic_filter(pattern: str) -> Callable[[str], bool]:
-    """Return a function that returns whether a full topic name matches the pattern.
+    """Return a predicate that matches full topic names against a pattern.
 
-    Domain and partition suffix are ignored, and so is a domain in front of the pattern.
+    The domain and partition suffix of names are ignored, and so is a domain before the pattern.
 
     Raises:
-        PatternNotSupported: only Java's engine understands it.
-        InvalidPattern: it is not a valid regular expression.
+        PatternNotSupported: the pattern is only supported by Java's regular expressions.
+        InvalidPattern: the pattern is not a valid regular expression.
     """
     matches = compile_pattern(pattern.split("://", 1)[-1])
 
@@ -55,7 +55,7 @@ class TopicList:
     """The topics that match a pattern, sorted.
 
     Attributes:
-        names: full names, each partition separately; changed only by `set_present`.
+        names: full names, including each partition; only changed by `set_present`.
     """
 
     def __init__(self, takes: Callable[[str], bool], names: Iterable[str]) -> None:
@@ -71,13 +71,13 @@ class TopicList:
 
     @property
     def digest(self) -> str:
-        """The hash of the names."""
+        """Hash of the names."""
         if self._digest is None:
             self._digest = topics_hash(self.names)
         return self._digest
 
     def set_present(self, name: str, is_present: bool) -> bool:
-        """Add or remove a topic; return whether that changed the list."""
+        """Add or remove a topic, and return whether the list has changed."""
         index = bisect_left(self.names, name)
         was_present = index < len(self.names) and self.names[index] == name
         if was_present == is_present or (is_present and not self._is_listed(name)):
@@ -91,9 +91,10 @@ class TopicList:
 
 
 class TopicChanges:
-    """List changes that a watcher has not received yet, bounded by the number of changed topics, not of changes.
+    """List changes that a watcher has not received yet; memory depends on the number of topics, not changes.
 
-    A topic that was deleted and created again is in both parts: a watcher that knew the old one must see its deletion.
+    A topic that was deleted and recreated counts as both deleted and new, because a watcher that has received the old
+    topic must receive its deletion.
     """
 
     def __init__(self) -> None:
@@ -104,18 +105,18 @@ class TopicChanges:
         return bool(self._deleted or self._new)
 
     def note(self, name: str, is_present: bool) -> None:
-        """Note a change of the list."""
+        """Record a change of the list."""
         if is_present:
             self._new[name] = None
         elif name in self._new:
-            del self._new[name]  # the watcher never received this one
+            del self._new[name]  # the watcher has not received this topic
         else:
             self._deleted[name] = None
 
     def take(self, most: int) -> tuple[list[str], list[str]]:
-        """Return the next deleted names, then new names to apply after them; ``most`` of them at most."""
+        """Remove and return the next deleted names and the new names to apply after them, at most ``most`` in total."""
         deleted = list(self._deleted)[:most]
-        # New names follow once all deletions are out, or a topic deleted and created again would end up deleted.
+        # New names follow all deletions, or the watcher would consider a recreated topic deleted.
         new = list(self._new)[: most - len(deleted)] if len(deleted) == len(self._deleted) else []
         for name in deleted:
             del self._deleted[name]

@@ -1,10 +1,10 @@
-"""The producers of one topic: admission, waiting for exclusive access, and departure.
+"""The producers of a topic: admission, waiting for exclusive access, and removal.
 
-Design: admissions run one at a time, under a lock, because they wait in between: for a peer that may be dead, for the
-epoch to be durable, for entries of earlier producers to be stored. After each wait the checks are repeated, as
-connection and topic may have ended meanwhile.
+Design: admissions run one at a time, under a lock, because each may wait for a response from another peer, for the
+epoch to be durable, and for entries of earlier producers to be stored. The checks are repeated after each wait, because
+the connection or topic may have been closed meanwhile.
 
-Invariant: while there is an exclusive producer, it is the only one that may send.
+Invariant: an exclusive producer is the only producer that may send.
 
 Source: Pulsar binary protocol, sections Producer, creation, and Access modes.
 """
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 EPOCHS = "/admin/topic-epochs"
-"""Metadata path of topic epochs, which fence earlier exclusive producers."""
+"""Metadata path of topic epochs, which fence former exclusive producers."""
 
 
 async def read_epoch(store: MetadataStore, name: TopicName) -> int | None:
     """Return a topic's epoch, or None if it never had an exclusive producer.
 
     Raises:
-        StorageError: the record is not a number; names it.
+        StorageError: the metadata record is not a number.
     """
     path = epoch_path(name)
     record = await store.get(path)
@@ -44,22 +44,22 @@ async def read_epoch(store: MetadataStore, name: TopicName) -> int | None:
         return int(record.value)
     except ValueError as error:
         raise StorageError(
-            f"metadata record {path} holds {record.value[:20]!r} and no epoch; correct or delete it there"
+            f"metadata record {path} is {record.value[:20]!r}, not a topic epoch: correct or delete the record"
         ) from error
 
 
 def epoch_path(name: TopicName) -> str:
-    """Return the path of the record that holds a topic's epoch."""
+    """Return the path of the metadata record with a topic's epoch."""
     return f"{EPOCHS}/{name.rest_path}"
 
 
 class TopicProducers(dict[str, "Producer"]):
-    """The active producers by name; changed only by the methods here.
+    """The active producers of a topic by name; only changed by its own methods.
 
     Attributes:
         waiting: producers that wait for exclusive access, in order.
-        exclusive: the owner, None if the topic is shared.
-        epoch: how often the topic had a new owner; None if it never had one.
+        exclusive: exclusive producer (the owner); None if the topic is shared.
+        epoch: topic epoch, which counts owners; None if the topic never had an owner.
     """
 
     def __init__(self, topic: Topic, epoch: int | None) -> None:
@@ -70,22 +70,22 @@ class TopicProducers(dict[str, "Producer"]):
         self._topic = topic
         self._departed_messages = 0
         self._departed_bytes = 0
-        self._parting: list[Producer] = []  # departed producers with unconfirmed entries
+        self._parting: list[Producer] = []  # removed producers with unconfirmed entries
         self._claim = asyncio.Lock()
         self._promoting: asyncio.Task[None] | None = None
 
     @property
     def messages_in(self) -> int:
-        """Messages stored since the topic was loaded."""
+        """Number of messages stored since the topic was loaded."""
         return self._departed_messages + sum(producer.messages_in for producer in self.values())
 
     @property
     def bytes_in(self) -> int:
-        """Bytes stored since the topic was loaded."""
+        """Number of bytes stored since the topic was loaded."""
         return self._departed_bytes + sum(producer.bytes_in for producer in self.values())
 
     def count(self, messages: int, bytes_: int) -> None:
-        """Count an entry that did not come from a producer of the topic."""
+        """Count an entry that was not sent by a producer."""
         self._departed_messages += messages
         self._departed_bytes += bytes_
 
@@ -93,16 +93,16 @@ class TopicProducers(dict[str, "Producer"]):
         """Admit or queue a producer, and send the response to its client.
 
         Raises:
-            BrokerError: it is not admitted.
+            BrokerError: the producer is not admitted.
 
-        Cancellation: the producer is not added, or detaching it removes it.
+        Cancellation: if the producer was added, detach it to remove it.
         """
-        # First without the lock: many producers that return after a crash each wait for a dead peer.
+        # First without the lock, since after a crash many reconnecting producers each wait for a dead peer.
         await self._evict_stale(producer)
         async with self._claim:
             await self._evict_stale(producer)
-            # A producer that joins while ids are being read again would get a last id that is too low, and its
-            # duplicates would be accepted as new.
+            # A producer that joined while sequence ids are being reread would receive a last id that is too low, and
+            # its duplicates would be accepted as new.
             await self._topic.deduplication.adjust()
             await self._topic.deduplication.settled(producer.name)
             self._check_joins(producer)
@@ -114,7 +114,7 @@ class TopicProducers(dict[str, "Producer"]):
                 epoch=self.epoch,
             )
             decision = admit(producer.access_mode, producer.requested_topic_epoch, state)
-            if not isinstance(decision, Own):  # an owner is alone, or fences the others
+            if not isinstance(decision, Own):  # an owner has no other producers, or fences them
                 check_producers(self._topic.policies, self._topic.name, len(self) + len(self.waiting))
             match decision:
                 case Share():
@@ -125,7 +125,7 @@ class TopicProducers(dict[str, "Producer"]):
                     producer.connection.producers.add(producer)
                     producer.succeed(None)
                 case Own(epoch, fences):
-                    # Persist before replying, so that a fenced owner that returns always sees the new epoch.
+                    # Persist before replying, so that a fenced owner that reconnects always sees the new epoch.
                     await self._raise_epoch(epoch)
                     self._check_joins(producer)
                     if fences:
@@ -136,10 +136,12 @@ class TopicProducers(dict[str, "Producer"]):
                     self._install(producer)
 
     def _check_joins(self, producer: Producer) -> None:
-        """Raise if a producer must not join any more; checked after each wait, as anything may end meanwhile."""
+        """Raise if a producer can no longer join, because the connection or topic was closed during a wait."""
         if producer.connection.is_closed:
-            # Its producers are already released: one that joined now would never be removed.
-            raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self._topic.name}")
+            # The connection's producers have been released, so a producer that joined now would never be removed.
+            raise ConnectionResetError(
+                f"{producer.connection} was closed while creating a producer on {self._topic.name}"
+            )
         self._topic.check_open()
 
     def _install(self, producer: Producer) -> None:
@@ -151,10 +153,10 @@ class TopicProducers(dict[str, "Producer"]):
         producer.succeed(self.epoch)
 
     async def _evict_stale(self, producer: Producer) -> None:
-        """Evict a stale producer of this name, or refuse the new one.
+        """Evict a stale producer with the same name; raise ProducerBusy if a producer with this name is not stale.
 
-        A producer is stale if the same connection has replaced it (with a higher epoch), or if its peer does not
-        answer.
+        A producer is stale if the same connection has replaced it by a producer with a higher epoch, or if its peer
+        does not respond.
 
         Source: Pulsar binary protocol, section Same name, two producers.
         """
@@ -172,7 +174,7 @@ class TopicProducers(dict[str, "Producer"]):
             raise ProducerBusy(
                 f"Producer with name '{producer.name}' is already connected to topic '{self._topic.name}'"
             )
-        holder.detach()  # its connection is being closed, which may take a while
+        holder.detach()  # its connection is being closed, which may take some time
 
     async def _raise_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -192,13 +194,13 @@ class TopicProducers(dict[str, "Producer"]):
         self.exclusive = None
 
     def close_unencrypted(self) -> None:
-        """Close the producers that do not encrypt, as their topic now requires encryption."""
+        """Close the producers that do not encrypt messages, because the topic now requires encryption."""
         for producer in (*self.values(), *self.waiting):
             if not producer.is_encrypted:
                 producer.close_by_broker()
 
     def remove(self, producer: Producer) -> None:
-        """Remove a producer; if the topic is free, the first waiting producer gets it."""
+        """Remove a producer; if it was the last one, the first waiting producer becomes the owner."""
         if self.get(producer.name) is producer:
             del self[producer.name]
             self._depart(producer)
@@ -207,9 +209,9 @@ class TopicProducers(dict[str, "Producer"]):
         if self.exclusive is producer:
             self.exclusive = None
         if not self and self.waiting and not self._topic.is_closed and (not self._promoting or self._promoting.done()):
-            # Retried: if the epoch cannot be written now, the waiting producers must not wait forever.
+            # This is retried until it succeeds: producers must not wait forever if the epoch cannot be written now.
             self._promoting = self._topic.broker.tasks.keep(
-                self._promote, f"giving {self._topic.name} to a waiting producer"
+                self._promote, f"promoting a waiting producer on {self._topic.name}"
             )
 
     def _depart(self, producer: Producer) -> None:
@@ -219,7 +221,7 @@ class TopicProducers(dict[str, "Producer"]):
         self._topic.deduplication.disconnect(producer)
 
     async def _parted(self) -> None:
-        """Wait until all entries of earlier producers are stored, so that an owner that reads its topic sees them."""
+        """Wait until all entries of earlier producers are stored, so that a new owner can read them."""
         while self._parting:
             await self._parting[-1].idle()
             self._parting = [one for one in self._parting if one.pending_entries]
@@ -230,7 +232,7 @@ class TopicProducers(dict[str, "Producer"]):
                 producer = self.waiting[0]
                 await self._raise_epoch(next_epoch(None, self.epoch))
                 await self._parted()
-                # A producer whose topic or connection was closed meanwhile does not wait any more.
+                # The producer may have stopped waiting, because its topic or connection was closed meanwhile.
                 if self.waiting and self.waiting[0] is producer:
                     self.waiting.popleft()
                     self.exclusive = producer

@@ -1,10 +1,9 @@
 """Schema checks for the producers and consumers of a topic.
 
-Design: a client with a schema waits for the registry, and checks are repeated in the turn in which a version is
-written: a topic that was deleted meanwhile gets none, and neither does one that received data without a schema
-meanwhile.
+Design: a client with a schema waits for the registry, so checks are repeated in the same loop iteration in which a
+version is added. No version is added if the topic was deleted meanwhile, or if it has received data without a schema.
 
-Source: Pulsar 4.0, AbstractTopic.addSchema and PersistentTopic.addSchemaIfIdleOrCheckCompatible; texts are theirs.
+Source: Pulsar 4.0, AbstractTopic.addSchema and PersistentTopic.addSchemaIfIdleOrCheckCompatible, including errors.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _NO_SCHEMA = (
 
 
 async def producer_version(topic: Topic, schema: Schema | None) -> bytes:
-    """Return the schema version of a producer in wire format; empty without a schema.
+    """Return the schema version of a producer in wire format, adding its schema if needed; empty without a schema.
 
     Raises:
-        IncompatibleSchema: the producer's schema, or the lack of one, does not fit the topic.
+        IncompatibleSchema: the schema is incompatible with the topic, or a schema is required.
 
-    Cancellation: the version may have been added.
+    Cancellation: the schema may still be added.
     """
     if schema is not None:
         return version_bytes(await added(topic, schema))
@@ -45,12 +44,12 @@ async def producer_version(topic: Topic, schema: Schema | None) -> bytes:
 
 
 async def admit_consumer(topic: Topic, schema: Schema | None) -> None:
-    """Raise unless a consumer can read the topic's data; an unused topic without a schema adopts the consumer's.
+    """Raise unless a consumer can read the topic's data; its schema is added to an unused topic without a schema.
 
     Raises:
-        IncompatibleSchema: its schema does not fit the topic.
+        IncompatibleSchema: the schema is incompatible with the topic.
 
-    Cancellation: the schema may have been added.
+    Cancellation: the schema may still be added.
     """
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
@@ -73,15 +72,15 @@ async def added(topic: Topic, schema: Schema, may_write: Callable[[], None] = la
     """Return the version of a schema, adding it to the topic if it is new.
 
     Args:
-        topic: the topic.
-        schema: the schema to find or add.
-        may_write: called right before it is added; raises to prevent that.
+        topic: topic of the schema.
+        schema: schema to find or add.
+        may_write: called right before the schema is added; may raise an exception to prevent that.
 
     Raises:
-        IncompatibleSchema: it does not fit, or may not be added.
+        IncompatibleSchema: the schema is incompatible with the topic, or must not be added.
         ServiceNotReady: the topic was closed meanwhile.
 
-    Cancellation: it may be added.
+    Cancellation: the schema may still be added.
     """
 
     def check() -> None:
@@ -96,7 +95,7 @@ async def added(topic: Topic, schema: Schema, may_write: Callable[[], None] = la
 
 
 def _is_in_use(topic: Topic) -> bool:
-    """Return whether the topic has producers, stored entries, or consumers that use it without a schema."""
+    """Return whether the topic has producers, stored entries, or consumers other than AUTO_CONSUME."""
     return bool(topic.producers or topic.producers.waiting or topic.log.entry_count) or any(
         not consumer.takes_any_schema
         for subscription in topic.subscriptions.values()
@@ -117,7 +116,7 @@ def _active(schema: Schema) -> Incompatible:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Translate errors of the schema rules to the wire's error."""
+    """Translate errors of the schema rules to the protocol error."""
     try:
         yield
     except (InvalidDefinition, Incompatible) as error:

@@ -1,6 +1,6 @@
-"""Topic statistics, as `topics stats` and `topics stats-internal` show them, with Pulsar's keys.
+"""Topic statistics for `topics stats` and `topics stats-internal`, with Pulsar's keys.
 
-Counters restart when a topic is loaded; rates are averages over the last statistics period.
+Counters start at 0 when a topic is loaded. Rates are averages over the last statistics period.
 
 Source: broker admin reference, sections Topic stats and Internal stats.
 """
@@ -43,11 +43,11 @@ def topic_stats(
 
     Args:
         topic: a loaded topic.
-        with_publishers: list the producers.
-        with_consumers: list the consumers of each subscription.
-        with_backlog_bytes: estimate the bytes of each backlog.
-        subscriptions: statistics of the subscriptions by name, if they were collected before.
-        publishers: statistics of the producers, likewise.
+        with_publishers: whether to list producers.
+        with_consumers: whether to list the consumers of each subscription.
+        with_backlog_bytes: whether to estimate the size of each backlog.
+        subscriptions: statistics of the subscriptions by name, if already collected.
+        publishers: statistics of the producers, if already collected.
     """
     messages_in, bytes_in, messages_out, bytes_out = topic.meter.rates
     if subscriptions is None:
@@ -114,7 +114,7 @@ def topic_stats(
 
 
 def _oldest_message(topic: Topic) -> Json:
-    """Return the age of the oldest message of all backlogs, -1 without one, and the subscription of that backlog."""
+    """Return the age of the oldest message in all backlogs, or -1, and the name of its subscription."""
     oldest = topic.oldest_message
     if oldest is None:
         return {"oldestBacklogMessageAgeSeconds": -1}
@@ -197,7 +197,7 @@ def subscription_stats(
 
 
 def _consumers(subscription: Subscription) -> list[Json]:
-    """Return the statistics of the consumers, with the keys of each under Key_Shared."""
+    """Return the statistics of the consumers, including their keys for Key_Shared."""
     dispatcher = subscription.dispatcher
     if not isinstance(dispatcher, KeySharedDispatcher):
         return [consumer_stats(consumer) for consumer in subscription.consumers]
@@ -226,7 +226,7 @@ def _draining(slots: Iterable[Draining], cleared: int) -> Json:
 
 
 def _key_shared(subscription: Subscription) -> Json:
-    """Return how the consumers of a subscription share keys; zeros if they do not."""
+    """Return the Key_Shared statistics of a subscription, with zeros for other types."""
     dispatcher = subscription.dispatcher
     if not isinstance(dispatcher, KeySharedDispatcher):
         return {"allowOutOfOrderDelivery": False, **_draining((), 0)}
@@ -270,7 +270,7 @@ def consumer_stats(consumer: Consumer) -> Json:
 
 
 def printable(text: str) -> str:
-    """Return a name as valid JSON text with invalid characters escaped, so that one name hides no statistics."""
+    """Escape characters that are invalid in JSON, so that statistics can always be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -279,13 +279,13 @@ def _printable_map(texts: Mapping[str, str]) -> Json:
 
 
 def about_backlog_bytes(subscription: Subscription) -> int:
-    """Return the estimated backlog size of a subscription; `Log.bytes_behind` reads the exact one."""
+    """Return the estimated backlog size of a subscription, in bytes; see `Log.bytes_behind` for the exact size."""
     log = subscription.topic.log
     return log.about_bytes_behind(subscription.cursor.mark_delete) if subscription.cursor.backlog_entries else 0
 
 
 def internal_stats(topic: Topic) -> Json:
-    """Return the state of a topic's log and cursors."""
+    """Return the state of a topic's log and its cursors."""
     log = topic.log
     ledgers = log.ledgers()
     current = ledgers[-1] if ledgers and ledgers[-1].is_open else None
@@ -303,7 +303,7 @@ def internal_stats(topic: Topic) -> Json:
         "lastConfirmedEntry": text_of(log.last_confirmed),
         "state": "Terminated" if log.is_terminated else "LedgerOpened",
         "ledgers": shown or [_ledger(max(log.last_confirmed.ledger_id, 0), 0, 0)],
-        # Cursors are listed by their encoded names, unlike subscriptions elsewhere.
+        # Unlike elsewhere, subscription names are URL-encoded here.
         "cursors": {
             quote_plus(printable(name)): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())
         }
@@ -324,7 +324,7 @@ def _compacted_ledger(view: View | None) -> Json:
 
 
 def _is_waiting(subscription: Subscription) -> bool:
-    """Return whether everything has been dispatched and there are permits for more."""
+    """Return whether the subscription waits for new entries: all have been dispatched, and permits remain."""
     has_given_all = subscription.read_position > subscription.topic.log.last_confirmed
     return has_given_all and not subscription.replay_entries and any(c.permits > 0 for c in subscription.consumers)
 
@@ -341,7 +341,7 @@ def cursor_stats(subscription: Subscription) -> Json:
         "messagesConsumedCounter": subscription.counters[3],
         "individuallyDeletedMessages": ranges_text(ranges),
         "active": bool(subscription.consumers),
-        # Pulsar counts from the mark-delete position to the read position, the latter included.
+        # As in Pulsar, the count extends from the mark-delete position to the read position, inclusive.
         "numberOfEntriesSinceFirstNotAckedMessage": subscription.topic.log.entries_between(cursor.mark_delete, before)
         + 1,
         "totalNonContiguousDeletedMessagesRange": len(ranges),
@@ -350,7 +350,7 @@ def cursor_stats(subscription: Subscription) -> Json:
 
 
 def hidden_cursors(topic: Topic) -> Json:
-    """Return the state of the deduplication cursor, if any; it is not shown as a subscription."""
+    """Return the state of the deduplication cursor, if it exists; it is not listed as a subscription."""
     log = topic.log
     cursor = log.cursors.get(DEDUPLICATION_CURSOR)
     if cursor is None:
@@ -360,7 +360,7 @@ def hidden_cursors(topic: Topic) -> Json:
 
 
 def _cursor(mark_delete: Position, read: Position, created_ms: int, properties: Json) -> Json:
-    """Return the state of a cursor that is not read from, with no acknowledgements beyond the mark."""
+    """Return the state of a cursor without consumers, and without acknowledgements beyond the mark-delete position."""
     return {
         "markDeletePosition": text_of(mark_delete),
         "readPosition": text_of(read),
@@ -389,7 +389,7 @@ def _cursor_properties(subscription: Subscription) -> Json:
 
 
 def ranges_text(ranges: list[tuple[Position, Position]]) -> str:
-    """Return ranges as Pulsar prints them: open below, closed above."""
+    """Return ranges in Pulsar's format: excluding the lower and including the upper bound."""
     parts = (f"({first[0]}:{first[1] - 1}..{last[0]}:{last[1]}]" for first, last in ranges)
     return f"[{','.join(parts)}]"
 

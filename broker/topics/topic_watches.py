@@ -1,7 +1,7 @@
-"""Watched topic lists of a broker: each list is kept once for all its watchers.
+"""Watched topic lists of a broker, each shared by all its watchers.
 
-A list only changes in the turn of the event loop in which a topic is created or deleted; it is built from the existing
-names in the turn in which it is first watched. So no change is missed in between.
+A list is created from the existing topic names in the same loop iteration in which it is first watched, and changes in
+the same loop iteration in which a topic is created or deleted. So no changes are missed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from .topic_list import TopicList, topic_filter
 
 Listener = Callable[[str, bool], None]
-"""Called with a full topic name and whether the topic was added (True) or removed."""
+"""Callback that receives a full topic name, and whether the topic was added (True) or removed (False)."""
 
 
 class WatchedList:
-    """A list with its watchers.
+    """A topic list and its watchers.
 
     Attributes:
-        topics: the current list.
-        listeners: called on each change.
+        topics: current list.
+        listeners: callbacks for changes of the list.
     """
 
     def __init__(self, topics: TopicList) -> None:
@@ -28,7 +28,7 @@ class WatchedList:
 
 
 class TopicWatches:
-    """All watched lists of persistent topics."""
+    """The watched lists of persistent topics."""
 
     def __init__(self, topic_names: Callable[[str], list[str]]) -> None:
         self._topic_names = topic_names
@@ -41,8 +41,8 @@ class TopicWatches:
         """Return the list of topics in ``tenant/namespace`` that match ``pattern``, and call ``listener`` on changes.
 
         Raises:
-            PatternNotSupported: only Java's engine understands the pattern.
-            InvalidPattern: it is not a valid regular expression.
+            PatternNotSupported: the pattern is only supported by Java's regular expressions.
+            InvalidPattern: the pattern is not a valid regular expression.
         """
         lists = self._lists.get(namespace, {})
         watched = lists.get(pattern)
@@ -53,7 +53,7 @@ class TopicWatches:
         return watched.topics
 
     def unwatch(self, namespace: str, pattern: str, listener: Listener) -> None:
-        """Remove a listener; the list is dropped with its last listener."""
+        """Remove a listener; a list without listeners is dropped."""
         lists = self._lists.get(namespace, {})
         watched = lists.get(pattern)
         if watched is None:
@@ -65,7 +65,7 @@ class TopicWatches:
                 del self._lists[namespace]
 
     def set_present(self, namespace: str, name: str, is_present: bool) -> None:
-        """Notify the listeners concerned that a topic was added or removed; repeating it has no effect."""
+        """Notify the affected listeners that a topic was added or removed; has no effect if nothing changes."""
         for watched in list(self._lists.get(namespace, {}).values()):
             if watched.topics.set_present(name, is_present):
                 for listener in list(watched.listeners):

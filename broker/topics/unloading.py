@@ -1,15 +1,15 @@
-"""Unloading of idle topics: memory use depends on the topics in use, not on the topics that exist.
+"""Unloading of idle topics, so that memory use depends on the number of topics in use, not on all existing topics.
 
-Design: all loaded topics are checked in turn. A topic without clients and without changes for a while is unloaded,
-unless time alone may still change it: a topic with expiring or retained messages, with expiring subscriptions, or due
-for deletion as inactive stays loaded. Storage then keeps only the catalogue line of its log. The next use loads the
-topic again.
+Design: all loaded topics are checked one by one. A topic that has had neither clients nor changes for some time is
+unloaded, unless a policy may still change it over time: topics with expiring or retained messages, with expiring
+subscriptions, or to be deleted as inactive remain loaded. For an unloaded topic, storage keeps only the catalogue line
+of its log, and the next use reloads the topic.
 
-No topic is loaded at startup. So that policies apply to unused topics too, topics with a time-based policy are loaded
-once after startup, and again after such a policy changes; if it has nothing to do there, they are unloaded at once.
+No topics are loaded at startup. To apply policies to unused topics, topics with a time-based policy are loaded once
+after startup, and after each change of such a policy. If there is nothing to do, they are unloaded immediately.
 
-An unloaded topic is a cycle of objects, which only a garbage collection would free, and that stops the broker for
-seconds if it has many topics. So the cycle is broken instead, once no request can be using the topic any longer.
+The objects of an unloaded topic form a reference cycle. Only a garbage collection would free it, which blocks a broker
+with many topics for seconds. So the cycle is broken explicitly, once no request can be using the topic any longer.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOKS = 4
-"""Checks before a topic counts as idle: it is unloaded late by up to a quarter of the idle time."""
+"""Number of checks within the idle time, so that a topic is unloaded late by at most a quarter of it."""
 KEPT_MS = 60_000
-"""Time for which the objects of unloaded topics and logs are kept, as a request may still be using them."""
+"""Time for which the objects of unloaded topics and logs are kept, since requests may still be using them."""
 
 
 def works_by_time(policies: EffectivePolicies) -> bool:
-    """Return whether a policy changes the topic over time, without any client."""
+    """Return whether a policy may change the topic over time, even without clients."""
     return (
         policies.message_ttl_s > 0
         or policies.subscription_expiration_s > 0
@@ -54,12 +54,12 @@ def works_by_time(policies: EffectivePolicies) -> bool:
 
 
 class Unloading:
-    """Periodic checks of all topics of a broker.
+    """Unloads the idle topics of a broker, and loads topics to apply policies.
 
     Args:
-        broker: the broker whose topics are checked.
-        incarnations: loads and unloads them.
-        retention_ms: returns how long a topic keeps acknowledged entries; -1 is forever.
+        broker: broker whose topics are checked.
+        incarnations: used to load and unload topics.
+        retention_ms: returns the retention time of a topic; -1 for unlimited.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Unloading:
         self._incarnations = incarnations
         self._retention_ms = retention_ms
         self._idle = Idleness()
-        self._unloaded: deque[tuple[int, Callable[[], None]]] = deque()  # time of unloading, what frees
-        self._seen: dict[str, EffectivePolicies] = {}  # by namespace: the policies of the last load of its topics
+        self._unloaded: deque[tuple[int, Callable[[], None]]] = deque()  # time of unloading, function that frees
+        self._seen: dict[str, EffectivePolicies] = {}  # by namespace: policies when its topics were last loaded
         self._changed: dict[tuple[str, str], None] = {("", ""): None}  # all topics, after startup
         self._has_changed = asyncio.Event()
         self._has_changed.set()
 
     async def unload_idle(self) -> None:
-        """Unload the topics that have been idle for long enough.
+        """Unload topics that have been idle for long enough.
 
         Cancellation: safe.
         """
@@ -90,7 +90,7 @@ class Unloading:
             state = (topic, topic.joins, topic.log.last_confirmed, tuple(topic.subscriptions))
             now_ms = self._broker.now_ms()
             since_ms = self._idle.since(name, state if self._is_idle(topic) else None, now_ms)
-            # Nothing is awaited from the last check on: a client that comes now finds the topic unloaded.
+            # Without an await after the last check, a client that connects now finds the topic unloaded.
             if now_ms - since_ms >= wait_ms and self._is_at_rest(topic):
                 self._unload(topic)
         self._idle.keep_only(names)
@@ -98,7 +98,7 @@ class Unloading:
         storage = self._broker.storage
         unused = [name for name in storage.used_names() if name not in topics]
         for first in range(0, len(unused), TOPICS_PER_TURN):
-            # Checked again: a client may have loaded the topic during the wait.
+            # Repeat the check, since a client may have loaded the topic meanwhile.
             names = [name for name in unused[first : first + TOPICS_PER_TURN] if name not in topics]
             if (free := storage.unload(names)) is not None:
                 self._unloaded.append((self._broker.now_ms(), free))
@@ -106,19 +106,19 @@ class Unloading:
         await self._free()
 
     async def _free(self) -> None:
-        """Free what was unloaded long enough ago."""
+        """Free the topics and logs that were unloaded at least `KEPT_MS` ago."""
         until_ms = self._broker.now_ms() - KEPT_MS
         while self._unloaded and self._unloaded[0][0] <= until_ms:
             self._unloaded.popleft()[1]()
             await asyncio.sleep(0)
 
     def note_policies(self, namespace: str, topic: str) -> None:
-        """Queue the topics affected by changed policies for loading; names as in `Namespaces.on_policies`."""
+        """Schedule the loading of topics affected by changed policies; arguments as in `Namespaces.on_policies`."""
         self._changed[namespace, topic] = None
         self._has_changed.set()
 
     async def keep_loading_due(self) -> None:
-        """Run `load_due` after startup and after each policy change, until cancelled.
+        """Call `load_due` after startup and after each policy change, until cancelled.
 
         Cancellation: safe.
         """
@@ -127,7 +127,7 @@ class Unloading:
             await self.load_due()
 
     async def load_due(self) -> None:
-        """Load unused topics that a changed time-based policy applies to.
+        """Load unused topics to which a changed time-based policy applies.
 
         Cancellation: safe.
         """
@@ -155,12 +155,12 @@ class Unloading:
                 if not topic.joins and self._is_idle(topic) and self._is_at_rest(topic):
                     self._unload(topic)
             except MagnetarError as error:
-                log.warning("%s could not be loaded, which its policies wait for: %s", name, error)
+                log.warning("cannot load %s to apply its policies: %s", name, error)
             except Exception:  # other topics must not be affected
-                log.exception("%s could not be loaded, which its policies wait for", name)
+                log.exception("cannot load %s to apply its policies", name)
 
     def _names(self, namespaces: set[str]) -> list[str]:
-        """Return the persistent topics of some namespaces without scanning all others."""
+        """Return the persistent topics of the given namespaces without scanning others."""
         index = self._broker.topic_index
         return [name for namespace in namespaces for name in index.names(namespace, DOMAINS[0])]
 
@@ -188,7 +188,7 @@ class Unloading:
         )
 
     def _is_at_rest(self, topic: Topic) -> bool:
-        """Return whether an idle topic will not change over time; closes its ledger, which may be old."""
+        """Return whether an idle topic will not change over time; this closes the open ledger, if any."""
         policies = topic.policies
         own = [one for one in topic.subscriptions.values() if not is_internal(one.name)]
         if policies.inactivity.is_deleted and is_unused(topic, policies.inactivity.mode):

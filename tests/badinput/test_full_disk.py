@@ -39,7 +39,7 @@ async def test_full_disk_fails_publishing_clearly_and_loses_nothing(tmp_path: Pa
         check_official_client_fails_too(server)
         assert (await read_available(server))[:FITTING] == receipted, "reading goes on"
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
-        wait_for(lambda: "storage works again" in server.log_file.read_text(), "recovery without a restart")
+        wait_for(lambda: "storage recovered" in server.log_file.read_text(), "recovery without a restart")
         await publish(server, FITTING + 1)
         server.kill()
         server.restart()

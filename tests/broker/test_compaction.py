@@ -280,7 +280,7 @@ async def test_one_compaction_at_a_time_and_none_of_a_deleted_log(tmp_path: Path
         await append(log, plain(f"k{number}", b"v"))
     first = asyncio.create_task(compact(log, MAX_BYTES))
     await asyncio.sleep(0)
-    with pytest.raises(NotAllowed, match="compacted already"):
+    with pytest.raises(NotAllowed, match="already being compacted"):
         await compact(log, MAX_BYTES)
     await storage.delete_log(LOG)
     with pytest.raises(StorageError, match="deleted"):

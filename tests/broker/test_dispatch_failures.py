@@ -55,7 +55,7 @@ async def test_load_that_fails_for_an_unforeseen_reason_is_tried_again(
     monkeypatch.setattr(TopicLog, "read", lambda self, *arguments: None if failures else read(self, *arguments))
     sink = await consumer(broker, kind)
     assert [position(frame) for frame in await take(sink, 3)] == sent
-    assert sum("trying again" in record.message for record in caplog.records) == 3
+    assert sum("retrying in" in record.message for record in caplog.records) == 3
     await close(source, sink)
 
 

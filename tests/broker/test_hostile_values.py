@@ -269,7 +269,9 @@ def metadata(**fields: Any) -> MessageMetadata:
 def test_a_batch_holds_as_many_messages_as_its_bytes_can_be() -> None:
     limit = 5 << 20
     assert unacceptable(metadata(num_messages_in_batch=10), 60, limit) is None
-    assert "each takes 6 of its 59 bytes" in str(unacceptable(metadata(num_messages_in_batch=10), 59, limit))
+    assert "at least 6 bytes per message in a batch of 59 bytes" in str(
+        unacceptable(metadata(num_messages_in_batch=10), 59, limit)
+    )
     assert unacceptable(metadata(num_messages_in_batch=1), 0, limit) is None
     body = compress(1, bytes(60_000))
     packed = metadata(num_messages_in_batch=10_000, compression=1, uncompressed_size=60_000)

@@ -250,7 +250,7 @@ def test_a_topic_that_fails_keeps_no_other_from_being_trimmed(
             incarnation.hold()
             incarnation.loop.advance()
     assert trimmed  # once is enough: nothing changes in it
-    assert caplog.text.count(f"{TOPIC}: trimming it failed and is tried again: the disk refused") >= 2
+    assert caplog.text.count(f"{TOPIC}: trimming failed, retrying: the disk refused") >= 2
 
 
 def test_two_who_create_a_partitioned_topic_at_first_use_agree(incarnation: Incarnation) -> None:

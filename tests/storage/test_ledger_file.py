@@ -66,7 +66,7 @@ def test_damaged_block_over_both_sides_is_not_written_over(tmp_path: Path) -> No
     path = Path(ledger_file(tmp_path).path)
     damaged = path.read_bytes()[:-1] + b"?"
     path.write_bytes(damaged)
-    with pytest.raises(DamagedFile, match="wrong checksum of a block of 9 entries"):
+    with pytest.raises(DamagedFile, match="checksum mismatch in a block of 9 entries"):
         ledger_file(tmp_path).write(4, parts(4, 12))
     assert path.read_bytes() == damaged
 

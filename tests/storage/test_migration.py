@@ -155,8 +155,8 @@ def test_directory_of_a_later_format_is_refused_by_name_and_untouched() -> None:
         before = {path: disk.content(path) for path in disk.paths()}
         with pytest.raises(NewerFormat) as refusal:
             read(disk)
-        assert f"/d has format {number}, this version reads formats up to {FORMAT}" in str(refusal.value)
-        assert "start it with the version of Magnetar that wrote it, or a later one" in str(refusal.value)
+        assert f"/d has format {number}, but this version supports formats up to {FORMAT}" in str(refusal.value)
+        assert "use the version of Magnetar that wrote the directory, or a later one" in str(refusal.value)
         assert {path: disk.content(path) for path in disk.paths()} == before
 
 

@@ -307,7 +307,7 @@ def test_header_that_is_lost_before_groups_of_its_file_is_refused() -> None:
     content = disk.content(path)
     second = groups(disk, path)[1][0]
     for lost in (layout.PAGE, second):  # with the first group, too
-        with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
+        with pytest.raises(DamagedFile, match="the file contains groups, but its header is unreadable"):
             recovered(damaged(disk, path, bytes(lost) + content[lost:]))
 
 
@@ -385,9 +385,9 @@ def test_second_group_in_a_file_that_claims_to_be_prepared_is_damage() -> None:
     header, groups = begun_with(disk, path, 2)
     old = disk.content(path)
     assert recovered(damaged(disk, path, (header + groups).ljust(len(old), b"\0"))) == [b"x" * 5000] * 4
-    with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
+    with pytest.raises(DamagedFile, match="the file contains groups, but its header is unreadable"):
         recovered(damaged(disk, path, (old[: layout.PAGE] + groups).ljust(len(old), b"\0")))
-    with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
+    with pytest.raises(DamagedFile, match="the file contains groups, but its header is unreadable"):
         recovered(damaged(disk, path, (bytes(layout.PAGE) + groups[: layout.PAGE]).ljust(len(old), b"\0")))
 
 
@@ -424,8 +424,8 @@ def test_records_of_a_log_that_never_was_are_refused_and_salvaged() -> None:
         with pytest.raises(UnknownLogs) as refusal:
             recovered(disk)
         text = str(refusal.value)
-        assert "/d holds 7 records of 2 topics that were never created nor deleted" in text
-        assert f"log 40 with 5 records (2 entries, subscriptions 'sub') in {path} from offset 4096 on" in text
+        assert "/d contains 7 records of 2 topics that were neither created nor deleted" in text
+        assert f"log 40 with 5 records (2 entries, subscriptions 'sub') in {path} at offset 4096" in text
         assert "log 50 with 2 records (1 entries)" in text
         assert "--salvage" in text
     salvage = replace(CONFIG, salvage=True)
@@ -484,7 +484,7 @@ def test_entry_of_a_ledger_that_was_never_begun_is_damage() -> None:
     disk = SimulatedDisk()
     journal(disk, [b"known"])
     foreign(disk, begun(40, 30, b"one")[1])
-    with pytest.raises(DamagedFile, match="holds entry 0 of ledger 30, which was never begun"):
+    with pytest.raises(DamagedFile, match="entry 0 belongs to ledger 30, which was never created"):
         recovered(disk)
 
 
@@ -498,7 +498,7 @@ def test_damaged_or_missing_catalogue_is_refused() -> None:
         with pytest.raises(DamagedFile, match="/d/catalogue is damaged at offset"):
             recovered(damaged(disk, "/d/catalogue", bytes(flipped)))
     disk.remove("/d/catalogue")
-    with pytest.raises(StorageError, match="holds data but no catalogue; restore /d/catalogue"):
+    with pytest.raises(StorageError, match="contains data but no catalogue: restore /d/catalogue"):
         recovered(disk)
 
 
@@ -525,7 +525,7 @@ def test_damaged_block_of_a_ledger_is_named_and_the_rest_is_served() -> None:
     flipped = bytearray(disk.content(ledger))
     flipped[60] ^= 1
     disk.set_content(ledger, bytes(flipped))
-    with pytest.raises(DamagedFile, match="wrong checksum") as refusal:
+    with pytest.raises(DamagedFile, match="checksum mismatch") as refusal:
         load_now(storage.open_log(LOG), Position(1, 0), 10, 1000)
     assert (refusal.value.path, refusal.value.offset) == (ledger, 0)
 
@@ -533,7 +533,7 @@ def test_damaged_block_of_a_ledger_is_named_and_the_rest_is_served() -> None:
 def test_directory_in_use_is_refused_by_name() -> None:
     disk = SimulatedDisk()
     storage = Storage.open("/d", CONFIG, disk)
-    with pytest.raises(DataDirectoryInUse, match="/d is in use by another simulated process; stop that broker"):
+    with pytest.raises(DataDirectoryInUse, match="/d is in use by another simulated process: stop that broker"):
         Storage.open("/d", CONFIG, disk)
     storage.abandon()
     Storage.open("/d", CONFIG, disk).abandon()

@@ -34,7 +34,7 @@ def set_database(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (set_storage, "data/storage has format 9, this version reads formats up to 3"),
+        (set_storage, "data/storage has format 9, but this version supports formats up to 3"),
         (lambda data: set_database(data / "metadata.sqlite"), "metadata.sqlite has format 9, ours is 1"),
         (lambda data: set_database(data / "state" / "state.sqlite"), "state.sqlite has format 9, ours is 2"),
     ],
@@ -64,10 +64,10 @@ def test_records_of_an_unknown_topic_are_refused_and_salvaged(tmp_path: Path) ->
     asyncio.run(write_unknown(tmp_path / "data" / "storage"))
     it = server("broker", tmp_path)
     log = refusal(it)
-    assert "holds 3 records of 1 topics that were never created nor deleted" in log
+    assert "contains 3 records of 1 topics that were neither created nor deleted" in log
     assert "log 40 with 3 records (2 entries)" in log
-    assert "0000000000000001.journal from offset 4096 on" in log
-    assert "start `magnetar broker --salvage`" in log
+    assert "0000000000000001.journal at offset 4096" in log
+    assert "run `magnetar broker --salvage`" in log
     try:
         it.start(["--salvage"])
         assert "salvaged log 40 with 3 records" in it.log_tail()

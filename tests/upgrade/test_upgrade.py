@@ -162,4 +162,4 @@ def test_directory_has_the_format_of_this_version_and_a_copy_of_what_was_rewritt
     assert (storage / "catalogue").read_bytes().startswith(b"MAGNETAR-CATALOGUE-3 ")
     head = json.loads((storage / "before-format-3" / "catalogue").read_bytes().splitlines()[1])
     assert "journal_key" not in head
-    assert "had format 1 and has format 3 now" in opened.server.log_file.read_text()
+    assert "from format 1 to 3" in opened.server.log_file.read_text()

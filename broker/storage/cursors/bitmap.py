@@ -1,18 +1,18 @@
-"""A bitmap of one ledger's entries in a bytearray, with searches and counts that work on bytes instead of bits.
+"""Bitmaps of ledger entries, stored in a bytearray; searches and counts process whole bytes.
 
-Beyond its end every bit of a bitmap is 0.
+Bits beyond the end of a bitmap count as 0.
 """
 
 from __future__ import annotations
 
 
 def is_one(bits: bytearray, index: int) -> bool:
-    """Return whether a bit is 1."""
+    """Return whether the bit at ``index`` is 1."""
     return index >> 3 < len(bits) and bool(bits[index >> 3] >> (index & 7) & 1)
 
 
 def first_zero(bits: bytearray, start: int) -> int:
-    """Return the first index from ``start`` on whose bit is 0."""
+    """Return the index of the first 0 bit at or after ``start``."""
     index = start >> 3
     if index >= len(bits):
         return start
@@ -26,7 +26,7 @@ def first_zero(bits: bytearray, start: int) -> int:
 
 
 def first_one(bits: bytearray, start: int) -> int | None:
-    """Return the first index from ``start`` on whose bit is 1, or None."""
+    """Return the index of the first 1 bit at or after ``start``, or None."""
     index = start >> 3
     if index >= len(bits):
         return None
@@ -40,12 +40,12 @@ def first_one(bits: bytearray, start: int) -> int | None:
 
 
 def count(bits: bytearray, start: int, end: int | None = None) -> int:
-    """Count the ones from ``start`` on and below ``end`` (None: to the end)."""
+    """Count the 1 bits from ``start`` up to but excluding ``end``, or to the end of the bitmap."""
     return _part(bits, start, end).bit_count()
 
 
 def count_runs(bits: bytearray, start: int) -> int:
-    """Count the runs of ones from ``start`` on."""
+    """Count the runs of 1 bits from ``start`` on."""
     part = _part(bits, start, None)
     return (part & ~(part << 1)).bit_count()
 

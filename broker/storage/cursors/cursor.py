@@ -1,15 +1,17 @@
-"""Cursors: the acknowledgements of a subscription, in memory; for durable ones also in the journal and catalogue.
+"""Cursors: the acknowledgements of a subscription, in memory and, if durable, in the journal and catalogue.
 
-Design: everything up to ``mark_delete`` is acknowledged. Above it, whole entries are bits in one bitmap per ledger, so
-holes cost at most one bit per entry and need no other bound; partly acknowledged entries keep their ack set, cut to the
-number of messages possible. Moving the mark passes over each bit once: constant time per acknowledgement, in any order.
+Design: everything up to ``mark_delete`` is acknowledged. Above it, each ledger has a bitmap of acknowledged entries, so
+holes take at most one bit per entry and need no other limit. Partly acknowledged entries keep an ack set, truncated to
+the possible number of messages. Moving the mark visits each bit once, so an acknowledgement takes constant time on
+average, in any order.
 
-A position that the log never held changes nothing; one whose ledger was dropped since counts as acknowledged. So a
-record of a durable cursor only contains numbers that a ledger has assigned.
+Acknowledging a position that the log never contained has no effect, and positions in dropped ledgers count as
+acknowledged. So journal records of a cursor only contain positions that a ledger has assigned.
 
-Each change of a durable cursor goes into the journal, its whole state into the catalogue. A record says what is
-acknowledged, never the previous state, so it is idempotent. Without holes, the mark alone is the whole state and the
-shortest record. Without a waiter for the receipt, the record is written with the next group.
+Each change of a durable cursor is written to the journal, and its complete state to the catalogue. A record states
+which entries are acknowledged, independently of the previous state, so records are idempotent. Without holes, the mark
+is the complete state and the shortest record. If no caller waits for the receipt, the record is written with the next
+group.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
 from .partial_acks import size_of
 
 logger = logging.getLogger(__name__)
-_NONE: list[Position] = []  # never changed: saves each acknowledgement a list
+_NONE: list[Position] = []  # never modified; avoids creating a list for each acknowledgement
 
 Ack = tuple[Position, Sequence[int] | None]
 Applied = tuple[list[Position], list[Position], list[Position]]
-"""The effect of an acknowledgement: fully acknowledged entries, entries of which more but not all is acknowledged now,
-and positions that the log never held. A bare tuple because one is made for each acknowledgement.
+"""The effect of an acknowledgement: fully acknowledged entries, entries with further but not all messages
+acknowledged, and positions that the log never contained. A plain tuple, because one is created per acknowledgement.
 """
 
 
 class MemoryCursor:
-    """A cursor that ends with the process (readers, non-durable subscriptions).
+    """A cursor that is only kept in memory, for readers and non-durable subscriptions.
 
     Attributes:
-        name: the subscription's name.
-        mark_delete: everything up to here, inclusive, is acknowledged.
-        properties: the subscription's properties.
-        numbers: its owner's data about everything up to the mark.
-        is_durable: whether it outlives the process and retains entries.
-        partial_bytes: approximate memory of the ack sets; maintained by `PartialAcks`.
+        name: subscription name.
+        mark_delete: position up to which, inclusive, everything is acknowledged.
+        properties: subscription properties.
+        numbers: integers that the cursor's owner stores with the mark, by name.
+        is_durable: whether the cursor outlives its consumers and retains entries.
+        partial_bytes: approximate memory of the ack sets, maintained by `PartialAcks`.
     """
 
     is_durable = False
@@ -60,10 +62,10 @@ class MemoryCursor:
         self.mark_delete = mark_delete
         self.properties = dict(properties or {})
         self.numbers: dict[str, int] = {}
-        self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark are meaningless
+        self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits up to the mark are meaningless
         self._acked_above = 0  # bits set above the mark
-        self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> messages still wanted
-        self._acked_images: dict[int, Image] = {}  # those that are still current
+        self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> unacknowledged messages
+        self._acked_images: dict[int, Image] = {}  # only images that are up to date
         self._partly_images: dict[int, Image] = {}
         self.partial_bytes = 0
         self._image: Image | None = None
@@ -76,10 +78,11 @@ class MemoryCursor:
         """Acknowledge individual entries, or parts of them.
 
         Args:
-            acks: positions, each with the ack set of the messages still wanted, or None for the whole entry. Entries
-                that are already acknowledged, or were dropped with their ledger, are skipped.
-            done: called when the change is durable; as in Apache Pulsar, positions that never existed are not an error.
-                If memory for further ack sets runs out, the affected entries stay unacknowledged, which is an error.
+            acks: positions, each with the ack set of the unacknowledged messages, or None for the whole entry. Entries
+                that are already acknowledged or were dropped with their ledger are ignored.
+            done: called when the change is durable. As in Apache Pulsar, positions that never existed are not an error.
+                If the memory limit prevents new ack sets, the affected entries stay unacknowledged and ``done``
+                receives an error.
         """
         if self.log.core.partial_acks.is_full:
             acks, done = self._without_new_sets(acks, done)
@@ -91,9 +94,9 @@ class MemoryCursor:
     def acknowledge_up_to(
         self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
     ) -> None:
-        """Acknowledge everything up to ``position``; of that entry only the messages missing in ``ack_set``, if given.
+        """Acknowledge everything up to ``position``; of that entry, messages in ``ack_set`` remain unacknowledged.
 
-        If the log never held that position nothing changes, which is not an error.
+        A position that the log never contained is ignored, without an error.
         """
         left = None
         if ack_set is not None and self.log.holds(position):
@@ -113,7 +116,7 @@ class MemoryCursor:
         self._changed((), partly, has_moved=self.mark_delete != before, done=done)
 
     def _without_new_sets(self, acks: Iterable[Ack], done: Done | None) -> tuple[list[Ack], Done | None]:
-        """Return the acknowledgements that need no new ack set; if others are refused, report that to ``done``."""
+        """Return the acknowledgements that need no new ack set; ``done`` receives an error if others are rejected."""
         partial_acks = self.log.core.partial_acks
         partial_acks.recount()
         acks = list(acks)
@@ -124,14 +127,14 @@ class MemoryCursor:
             refusal = partial_acks.refusal()
             before, self._refused = self._refused, self._refused + len(acks) - len(kept)
             if self._refused.bit_length() > before.bit_length():  # at growing intervals
-                logger.warning("%d acknowledgements on subscription %s refused: %s", self._refused, self.name, refusal)
+                logger.warning("rejected %d acknowledgements on subscription %s: %s", self._refused, self.name, refusal)
             if done is not None:
                 done(refusal)
             done = None
         return kept, done
 
     def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:
-        """Change only the state in memory, and return the effect."""
+        """Apply acknowledgements to the state in memory only, and return their effect."""
         whole: list[Position] = []
         partly: list[Position] = []
         unknown = _NONE
@@ -163,7 +166,7 @@ class MemoryCursor:
         return whole, partly, unknown
 
     def apply_up_to(self, position: Position) -> None:
-        """Change only the state in memory: everything up to ``position`` is acknowledged."""
+        """Acknowledge everything up to ``position`` in memory only."""
         position = min(position, self.log.last_confirmed)
         old = self.mark_delete
         if position <= old:
@@ -191,12 +194,12 @@ class MemoryCursor:
         return bits is not None and bitmap.is_one(bits, position.entry_id)
 
     def remaining(self, position: Position) -> AckSet | None:
-        """Return the messages still wanted of a partly acknowledged entry; None for any other entry."""
+        """Return the unacknowledged messages of a partly acknowledged entry, or None for any other entry."""
         parts = self._partly.get(position.ledger_id)
         return parts.get(position.entry_id) if parts is not None else None
 
     def next_unacknowledged(self, after: Position) -> Position:
-        """Return the first unacknowledged position after ``after``; the log may not hold it yet."""
+        """Return the first unacknowledged position after ``after``, which may not exist yet."""
         position = self.log.next_position(max(after, self.mark_delete))
         while (bits := self._acked.get(position.ledger_id)) is not None:
             free = bitmap.first_zero(bits, position.entry_id)
@@ -212,11 +215,11 @@ class MemoryCursor:
 
     @property
     def has_holes(self) -> bool:
-        """Whether anything above the mark is acknowledged, fully or partly."""
+        """Whether an entry above the mark is fully or partly acknowledged."""
         return bool(self._acked_above or self._partly)
 
     def acknowledged_ranges(self) -> list[tuple[Position, Position]]:
-        """Return first and last position of each run of acknowledged entries above the mark, in order."""
+        """Return the first and last position of each run of acknowledged entries above the mark, in order."""
         ranges = []
         for ledger_id in sorted(self._acked):
             bits = self._acked[ledger_id]
@@ -228,21 +231,21 @@ class MemoryCursor:
 
     @property
     def acknowledged_range_count(self) -> int:
-        """Number of ranges that `acknowledged_ranges` would return, without building them."""
+        """Number of ranges in `acknowledged_ranges`, computed without creating them."""
         return sum(bitmap.count_runs(bits, self._first_above(ledger_id)) for ledger_id, bits in self._acked.items())
 
     def _first_above(self, ledger_id: int) -> int:
         return self.mark_delete.entry_id + 1 if ledger_id == self.mark_delete.ledger_id else 0
 
     async def reset(self, position: Position) -> None:
-        """Make ``position`` the next entry to be delivered and drop all acknowledgements after it.
+        """Make ``position`` the next entry to be delivered, and drop all acknowledgements from there on.
 
-        Cancellation: the cursor has moved all the same.
+        Cancellation: the cursor moves anyway.
         """
         self.apply_reset(self.log.before(position))
 
     def apply_reset(self, mark_delete: Position) -> None:
-        """Move the mark, forwards or back, and drop all acknowledgements above it."""
+        """Move the mark forwards or backwards in memory only, and drop all acknowledgements above it."""
         self.mark_delete = min(mark_delete, self.log.last_confirmed)
         for held in (self._acked, self._partly, self._acked_images, self._partly_images):
             held.clear()
@@ -258,14 +261,14 @@ class MemoryCursor:
         done: Done | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position`` and change numbers and properties, atomically.
+        """Atomically acknowledge everything up to ``position`` and change numbers and properties.
 
         Args:
             position: new mark.
-            numbers: those that are new or different.
+            numbers: new or changed numbers.
             forget: names of numbers to remove.
-            done: called when the change is durable; at once for a cursor in memory.
-            properties: replace those of the subscription; None leaves them as they are.
+            done: called when the change is durable; called immediately if the cursor is only kept in memory.
+            properties: new subscription properties, or None to keep the current ones.
         """
         self.apply_note(position, numbers, forget, properties)
         if done is not None:
@@ -278,7 +281,7 @@ class MemoryCursor:
         forget: Iterable[str],
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Change only the state in memory."""
+        """Apply `note` to the state in memory only."""
         if properties is not None:
             self.properties = dict(properties)
         self.apply_up_to(position)
@@ -294,13 +297,13 @@ class MemoryCursor:
             done(None)
 
     def _note_unknown(self, positions: Sequence[Position]) -> None:
-        """Log ignored positions, at growing intervals: a peer may send thousands of them."""
+        """Log ignored positions at growing intervals, since a peer may send thousands of them."""
         before, self._unknown = self._unknown, self._unknown + len(positions)
         if self._unknown.bit_length() > before.bit_length():
             first, last = positions[0], self.log.last_confirmed
             logger.warning(
-                "%d acknowledgements on subscription %s named positions that %s never had and were ignored; the latest"
-                " is %d:%d, the last entry %d:%d", self._unknown, self.name, self.log.name, *first, *last,
+                "ignored %d acknowledgements on subscription %s of entries that %s never contained, most recently %d:%d"
+                " (last entry: %d:%d)", self._unknown, self.name, self.log.name, *first, *last,
             )  # fmt: skip
 
     def _resize(self, delta_bytes: int) -> None:
@@ -336,7 +339,7 @@ class MemoryCursor:
         self._keep_parts(ledger_id, {})
 
     def _set(self, position: Position) -> bool:
-        """Acknowledge one whole entry; returns False if nothing changed."""
+        """Acknowledge a whole entry and return whether that changed anything."""
         mark = self.mark_delete
         if position <= mark:
             return False
@@ -383,13 +386,13 @@ class MemoryCursor:
 
 
 class Cursor(MemoryCursor):
-    """A durable cursor: every change goes through the journal.
+    """A durable cursor, whose changes are written to the journal.
 
-    A change takes effect in this process at once; ``done`` is called when it is on disk. If the disk fails, ``done``
-    gets the error and the change may or may not become durable: entries may be redelivered after a restart.
+    Changes take effect in memory immediately, and ``done`` is called when they are on disk. If the disk fails, ``done``
+    receives the error, and the change may or may not become durable, so entries may be redelivered after a restart.
 
     Attributes:
-        id: identifies the cursor in journal records.
+        id: id of the cursor in journal records.
     """
 
     is_durable = True
@@ -400,18 +403,18 @@ class Cursor(MemoryCursor):
         self.id = cursor_id
 
     async def reset(self, position: Position) -> None:
-        """Reset as `MemoryCursor.reset`; returns when the change is durable.
+        """Durably make ``position`` the next entry to be delivered, and drop all acknowledgements from there on.
 
-        Cancellation: the cursor has moved all the same.
+        Cancellation: the cursor moves anyway.
 
         Raises:
-            StorageError: the disk failed. If changes were refused already, nothing changed; otherwise the cursor has
-                moved and may be back at its old position after a restart.
+            StorageError: the disk failed. If changes were already being rejected, nothing has changed. Otherwise the
+                cursor has moved, but may return to its old position after a restart.
         """
         await called_back(lambda done: self.reset_with(position, done))
 
     def reset_with(self, position: Position, done: Done) -> None:
-        """Reset, and call ``done`` when that is durable."""
+        """Same as `reset`, but call ``done`` when the change is durable."""
         if self.log.core.refuses(done):
             return
         self.apply_reset(self.log.before(position))
@@ -430,7 +433,7 @@ class Cursor(MemoryCursor):
             parts.append(encode_acknowledged(self.id, whole))
         for position in partly:
             words = self.remaining(position)
-            if words is not None:  # else a later position of the same command acknowledged the rest of the entry
+            if words is not None:  # otherwise, a later position in the same command acknowledged the rest of the entry
                 parts.append(encode_partly_acknowledged(self.id, position, words))
         if parts:
             self.log.has_changed()
@@ -445,7 +448,7 @@ class Cursor(MemoryCursor):
         done: Done | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Note as `MemoryCursor.note`; returns before the change is durable."""
+        """Same as `MemoryCursor.note`, but return before the change is durable."""
         change = {"do": "note", "cursor": self.id, "mark": list(position), "numbers": dict(numbers)}
         if forget:
             change["forget"] = list(forget)
@@ -457,7 +460,7 @@ class Cursor(MemoryCursor):
         self.log.core.record(done, record)
 
     def snapshot(self) -> Image:
-        """Return the state for the catalogue; fast, because unchanged parts are reused."""
+        """Return the state to be stored in the catalogue; unchanged parts are reused."""
         if self._image is None:
             head = {"id": self.id, "name": self.name, "mark": list(self.mark_delete), "properties": self.properties}
             if self.numbers:
@@ -474,7 +477,7 @@ class Cursor(MemoryCursor):
 
     @classmethod
     def from_snapshot(cls, log: LogPort, state: dict[str, Any]) -> Cursor:
-        """Return the cursor described by the catalogue."""
+        """Create a cursor from its state in the catalogue."""
         cursor = cls(log, state["id"], state["name"], Position(*state["mark"]))
         cursor.properties = dict(state["properties"])
         cursor.numbers = dict(state.get("numbers", {}))

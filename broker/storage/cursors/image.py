@@ -1,12 +1,12 @@
-"""A cursor's state for the catalogue: captured quickly, encoded on another lane, and only where it changed.
+"""Cursor state for the catalogue, captured on the loop lane and encoded on the background lane.
 
-Design: the loop lane captures, the background lane encodes. A capture copies the cursor's state in one ledger (at most
-one bit per entry, and references to the ack sets) unless the last image of that ledger is still current; an image
-caches its encoding. So millions of unchanged holes cost the loop nothing.
+Design: the loop lane captures the state, and the background lane encodes it. A capture copies the cursor's state of
+each ledger (at most one bit per entry, and references to the ack sets) unless the last image of that ledger is still up
+to date. Images cache their encoding, so millions of unchanged holes cost the loop nothing.
 
-Format of a cursor in the catalogue: JSON, with ``acked`` (bitmaps by ledger, compressed) and ``parts`` (partly
-acknowledged entries by ledger: their numbers, the number of words of each ack set, all words; compressed). Catalogues
-written before ``parts`` have the same data in ``partly``, as lists.
+A cursor is stored in the catalogue as a JSON object. ``acked`` contains a compressed bitmap per ledger, and ``parts``
+the partly acknowledged entries per ledger, compressed: entry ids, the number of words of each ack set, and all words.
+Catalogues older than ``parts`` contain the same data in ``partly``, as lists.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 
 from ....wire.ack_set import AckSet
 
-_HEAD = struct.Struct("<II")  # entries, words of all of them
+_HEAD = struct.Struct("<II")  # number of entries, total number of words
 
 
 class Image:
-    """A state at one moment; encoded once, on the background lane.
+    """A captured state, which is encoded once, on the background lane.
 
     Args:
-        encode: returns the bytes; released after its only call.
+        encode: returns the encoded bytes; called at most once, then released.
     """
 
     __slots__ = ("_encode", "_encoded")
@@ -38,7 +38,7 @@ class Image:
         self._encoded = b""
 
     def encode(self) -> bytes:
-        """Return the state's bytes."""
+        """Return the encoded state."""
         if self._encode is not None:
             self._encoded = self._encode()
             self._encode = None
@@ -46,7 +46,7 @@ class Image:
 
 
 def encode_ledger(ledger_id: int, state: bytes | dict[int, AckSet]) -> bytes:
-    """Return the JSON member with the state of a cursor in one ledger."""
+    """Return the JSON member with a cursor's state in a ledger."""
     plain = state if isinstance(state, bytes) else _pack_parts(state)
     return b'"%d":"%s"' % (ledger_id, base64.b64encode(zlib.compress(plain, 1)))
 
@@ -63,13 +63,13 @@ def encode_head(head: Mapping[str, Any]) -> bytes:
 
 
 def acked_in(state: Mapping[str, Any]) -> Iterator[tuple[int, bytearray]]:
-    """Yield ledger and bitmap of acknowledged entries above the mark of a cursor in the catalogue."""
+    """Yield the id of each ledger with its bitmap of acknowledged entries, from a cursor's state in the catalogue."""
     for ledger, packed in state["acked"].items():
         yield int(ledger), bytearray(zlib.decompress(base64.b64decode(packed)))
 
 
 def parts_in(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[int, AckSet]]]:
-    """Yield ledger and ack sets by entry of the partly acknowledged entries of a cursor in the catalogue."""
+    """Yield the id of each ledger with its ack sets by entry id, from a cursor's state in the catalogue."""
     old: dict[int, dict[int, AckSet]] = {}
     for ledger_id, entry_id, words in state.get("partly", ()):
         old.setdefault(ledger_id, {})[entry_id] = tuple(words)

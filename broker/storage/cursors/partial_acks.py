@@ -1,9 +1,9 @@
-"""Memory accounting for partly acknowledged entries, shared by all cursors of a storage.
+"""Memory accounting for partly acknowledged entries, shared by all cursors.
 
-A client may acknowledge any message of a batch, and the remaining ones are kept as a set of words: for a batch of 5 MB
-that may be 100 KB, for each entry and each subscription. When all sets together exceed the limit, entries without a set
-can no longer be partly acknowledged: the client gets an error, and the messages may be redelivered. Whole entries, and
-further messages of entries with a set, can always be acknowledged.
+A client may acknowledge individual messages of a batch; the remaining ones are then stored in an ack set, a bit set
+of up to 100 KB per entry and subscription for a batch of 5 MB. Once the total memory exceeds the limit, no new ack sets
+are created: acknowledging part of another entry fails, and its messages may be redelivered. Whole entries, and further
+messages of entries with an ack set, can always be acknowledged.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Protocol
 from ....errors import NotAllowed
 
 SET_BYTES = 250
-"""Overhead of a set besides its words."""
+"""Memory of an ack set without its words."""
 WORD_BYTES = 48
-"""Memory of a word: an integer, its slot in the tuple, and its copy in the image for the catalogue."""
+"""Memory of a word: an integer, its slot in the tuple, and its copy in the catalogue image."""
 RECOUNT_S = 1.0
 
 
 class PartialCursor(Protocol):
-    """A cursor that may have ack sets."""
+    """A cursor, as seen by `PartialAcks`."""
 
     partial_bytes: int
-    """Memory of its sets."""
+    """Memory of the cursor's ack sets."""
 
 
 class PartialAcks:
     """Counts the memory of the ack sets of all cursors.
 
     Args:
-        limit_bytes: limit for all of them.
-        monotonic: a clock in seconds.
+        limit_bytes: maximum memory of all ack sets.
+        monotonic: monotonic clock, in seconds.
 
     Attributes:
-        is_full: whether new sets are refused.
+        is_full: whether the limit is exceeded, so that no new ack sets may be created.
     """
 
     def __init__(self, limit_bytes: int, monotonic: Callable[[], float]) -> None:
@@ -51,7 +51,7 @@ class PartialAcks:
         return f"PartialAcks(bytes={self._bytes}, limit={self._limit_bytes})"
 
     def changed(self, cursor: PartialCursor, delta_bytes: int) -> None:
-        """Note that the memory of a cursor's sets has changed."""
+        """Record a change in the memory of a cursor's ack sets."""
         if not cursor.partial_bytes:
             self._cursors.add(cursor)
         cursor.partial_bytes += delta_bytes
@@ -59,7 +59,7 @@ class PartialAcks:
         self.is_full = self._bytes > self._limit_bytes
 
     def recount(self) -> None:
-        """Recount without cursors that were garbage collected; at most every `RECOUNT_S`."""
+        """Recount the memory without garbage-collected cursors, at most once every `RECOUNT_S`."""
         now_s = self._monotonic()
         if now_s - self._recounted_s >= RECOUNT_S:
             self._recounted_s = now_s
@@ -69,10 +69,10 @@ class PartialAcks:
     def refusal(self) -> NotAllowed:
         """Return the error for an entry that cannot be partly acknowledged."""
         return NotAllowed(
-            f"partly acknowledged batches take more than {self._limit_bytes} bytes: acknowledge whole batches"
+            f"ack sets of partly acknowledged batches exceed {self._limit_bytes} bytes: acknowledge whole batches"
         )
 
 
 def size_of(words: int) -> int:
-    """Return the memory that a set of so many words takes; 0 without words."""
+    """Return the memory of an ack set with this number of words, or 0 without words."""
     return SET_BYTES + words * WORD_BYTES if words else 0

@@ -1,7 +1,7 @@
-"""The few file operations that the storage needs, and their implementation for local disks.
+"""The file operations that storage needs, and their implementation for local disks.
 
-Everything durable goes through this interface, so that tests can replace it with a simulated disk (`simulated_disk.py`)
-that loses unsynced data, fills up, or fails. Errors are OSError; the callers translate them.
+All durable data goes through this interface, so that tests can replace it with a simulated disk (`simulated_disk.py`)
+that loses unsynced data, becomes full, or fails. Errors are raised as OSError, and callers translate them.
 """
 
 from __future__ import annotations
@@ -16,68 +16,69 @@ from typing import Protocol
 
 
 class DiskFile(Protocol):
-    """One open file."""
+    """An open file."""
 
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
         """Write ``parts`` consecutively from ``offset`` on; durable only after `sync`."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes; fewer only at the end of the file."""
+        """Read ``length`` bytes, or fewer at the end of the file."""
 
     def sync(self) -> None:
-        """Sync all content written so far. The name in the directory is synced separately (`Disk.sync_directory`)."""
+        """Sync all content written so far, but not the file's directory entry (see `Disk.sync_directory`)."""
 
     def preallocate(self, length: int) -> None:
-        """Extend the file to at least ``length`` bytes with allocated zeros; follow with `sync`."""
+        """Extend the file to at least ``length`` bytes with allocated zeros; durable only after `sync`."""
 
     def size(self) -> int:
         """Return the length in bytes."""
 
     def close(self) -> None:
-        """Close the file; does not sync."""
+        """Close the file without syncing it."""
 
 
 class DiskLock(Protocol):
-    """A lock held until closed or until the process ends."""
+    """A file lock that is held until it is closed or the process exits."""
 
     def close(self) -> None:
         """Release the lock."""
 
 
 class LockedByOther(Exception):
-    """The lock is held by another process; the text names it as far as known."""
+    """The lock is held by another process, which the message names if known."""
 
 
 class Disk(Protocol):
-    """A file system, with paths separated by ``/``."""
+    """A file system; path components are separated by ``/``."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for reading and writing; with ``create``, create a missing file, durable after `sync_directory`."""
+        """Open a file for reading and writing; a file created by ``create`` is durable after `sync_directory`."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file within its directory, replacing an existing file; atomic."""
+        """Rename a file within its directory atomically, replacing an existing file."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
 
     def forget_cached(self, path: str) -> None:
-        """Release the system's page cache of the file, except pages that are not on disk yet.
+        """Release the file's pages in the system's page cache, except pages that are not on disk yet.
 
-        For files that are unlikely to be read: a write that needs pages unused for a long time takes 3 ms per MB where
-        the host of a virtual machine reclaims such memory, and 0.3 ms where pages are freed continuously.
+        Use this for files that are unlikely to be read. If the host of a virtual machine reclaims pages that have been
+        unused for a long time, writing to new pages takes 3 ms per MB, compared to 0.3 ms if pages are released
+        continuously.
         """
 
     def list(self, directory: str) -> list[str]:
-        """Return the names in a directory, sorted."""
+        """Return the sorted file names in a directory."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory with its parents, durably, unless it exists."""
+        """Create a directory and its parents durably, unless it exists."""
 
     def sync_directory(self, path: str) -> None:
-        """Sync all names created, changed and removed in the directory so far."""
+        """Sync all creations, renames and removals of files in the directory so far."""
 
     def lock(self, path: str) -> DiskLock:
-        """Take the exclusive lock of a file, or raise LockedByOther."""
+        """Acquire the exclusive lock of a file, or raise LockedByOther."""
 
 
 class _LocalFile:
@@ -88,11 +89,11 @@ class _LocalFile:
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
         total = sum(map(len, parts))
         written = os.pwritev(self._fd, parts, offset)
-        while written < total:  # full disk or signal: writing the rest raises the cause
+        while written < total:  # after a short write, writing the rest either succeeds or raises the cause
             rest = b"".join(parts)[written:]
             step = os.pwrite(self._fd, rest, offset + written)
             if step == 0:
-                raise OSError(errno.EIO, "write accepted nothing")
+                raise OSError(errno.EIO, "write() wrote 0 bytes")
             written += step
 
     def read(self, offset: int, length: int) -> bytes:
@@ -110,8 +111,8 @@ class _LocalFile:
         os.fdatasync(self._fd)
 
     def preallocate(self, length: int) -> None:
-        # Zeros instead of fallocate: syncing into unwritten extents costs two to four times as much, because each such
-        # sync changes the file system's metadata.
+        # Write zeros instead of calling fallocate: syncing writes to unwritten extents takes two to four times as long,
+        # because each such sync changes the file system's metadata.
         chunk = bytes(1024 * 1024)
         offset = self.size()
         while offset < length:
@@ -123,7 +124,7 @@ class _LocalFile:
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # everything that matters has been synced
+        with contextlib.suppress(OSError):  # all relevant content has been synced before
             os.close(self._fd)
 
 
@@ -138,12 +139,12 @@ class LocalDisk:
         self._sync_delay_s = sync_delay_s
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open or create the file in binary mode."""
+        """Open or create a file in binary mode."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return _LocalFile(os.open(path, flags, 0o644), self._sync_delay_s)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename atomically, replacing an existing file."""
+        """Rename a file atomically, replacing an existing file."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
@@ -151,7 +152,7 @@ class LocalDisk:
         os.remove(path)
 
     def forget_cached(self, path: str) -> None:
-        """Release the page cache of the file, where the system supports it; errors are ignored."""
+        """Release the file's page cache if the system supports it, ignoring errors."""
         with contextlib.suppress(OSError, AttributeError):  # not available on all systems
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -160,11 +161,11 @@ class LocalDisk:
                 os.close(fd)
 
     def list(self, directory: str) -> list[str]:
-        """Return the names in a directory, sorted."""
+        """Return the sorted file names in a directory."""
         return sorted(os.listdir(directory))
 
     def make_directory(self, path: str) -> None:
-        """Create a directory with its parents, durably, unless it exists."""
+        """Create a directory and its parents durably, unless it exists."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(os.path.abspath(path))
@@ -173,7 +174,7 @@ class LocalDisk:
         self.sync_directory(parent)
 
     def sync_directory(self, path: str) -> None:
-        """Sync the directory itself."""
+        """Sync a directory."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -181,7 +182,7 @@ class LocalDisk:
             os.close(fd)
 
     def lock(self, path: str) -> DiskLock:
-        """Lock the file and write our process id into it, for the error message of other processes."""
+        """Lock a file and write the process id to it, for the error messages of other processes."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Disk errors that name the file and the remedy."""
+"""Disk errors whose messages name the file and a remedy."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from ....errors import StorageError
 
 _REMEDIES = {
-    errno.ENOSPC: "free space on that disk; a running broker then goes on by itself",
-    errno.EDQUOT: "raise the quota or free space; a running broker then goes on by itself",
-    errno.EACCES: "give this user the right to write there, or choose another data directory",
-    errno.EPERM: "give this user the right to write there, or choose another data directory",
-    errno.EROFS: "remount the disk writable, or choose another data directory",
-    errno.ENOTDIR: "choose another data directory",
-    errno.EEXIST: "a file is in the way; choose another data directory",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "raise the system's limit of open files",
+    errno.ENOSPC: "free space on that disk; a running broker then resumes automatically",
+    errno.EDQUOT: "raise the quota or free space; a running broker then resumes automatically",
+    errno.EACCES: "grant this user write access, or use another data directory",
+    errno.EPERM: "grant this user write access, or use another data directory",
+    errno.EROFS: "remount the file system read-write, or use another data directory",
+    errno.ENOTDIR: "use another data directory",
+    errno.EEXIST: "use another data directory",
+    errno.EMFILE: "raise the open file limit (ulimit -n)",
+    errno.ENFILE: "raise the system-wide open file limit",
 }
-_OTHER_REMEDY = "check the disk (system log); a running broker goes on by itself once it works"
+_OTHER_REMEDY = "check the disk and the system log; a running broker resumes automatically once the disk works"
 
 
 class DiskFailure(StorageError):
     """A disk operation failed.
 
     Attributes:
-        path: the file or directory.
-        error_number: the operating system's errno.
+        path: file or directory.
+        error_number: errno of the operating system; 0 if unknown.
     """
 
     def __init__(self, action: str, path: str, cause: OSError) -> None:
@@ -41,43 +41,43 @@ class DiskFailure(StorageError):
 
 
 class DamagedFile(StorageError):
-    """The content of a file is not what was synced.
+    """A file does not have the content that was synced to it.
 
     Attributes:
-        path: the file.
-        offset: where in the file, in bytes.
+        path: path of the file.
+        offset: offset of the damage, in bytes.
     """
 
     def __init__(self, path: str, offset: int, what: str) -> None:
         self.path = path
         self.offset = offset
         super().__init__(
-            f"{path} is damaged at offset {offset}: {what}; restore the data directory from a copy, "
-            "or move it away to start empty"
+            f"{path} is damaged at offset {offset}: {what}; restore the data directory from a backup, "
+            "or move it away to start with an empty one"
         )
 
 
 class NewerFormat(StorageError):
-    """A data directory was written by a later version of the software."""
+    """The data directory was written by a later version of Magnetar."""
 
     def __init__(self, directory: str, found: int, known: int) -> None:
         super().__init__(
-            f"data directory {directory} has format {found}, this version reads formats up to {known}; "
-            "start it with the version of Magnetar that wrote it, or a later one"
+            f"data directory {directory} has format {found}, but this version supports formats up to {known}: "
+            "use the version of Magnetar that wrote the directory, or a later one"
         )
 
 
 class UnknownLogs(StorageError):
-    """The journal holds records of logs that were neither created nor deleted."""
+    """The journal contains records of logs that were neither created nor deleted."""
 
 
 class Congested(StorageError):
-    """The journal queue is over its hard limit: the caller did not stop when the storage was congested."""
+    """Unwritten data exceeds the hard limit, because the caller continued to append during congestion."""
 
 
 @contextmanager
 def disk_action(action: str, path: str) -> Iterator[None]:
-    """Translate an OSError inside the block into a DiskFailure that names ``action`` and ``path``."""
+    """Translate an OSError raised in the block into a DiskFailure for this action and path."""
     try:
         yield
     except OSError as exc:
@@ -85,7 +85,7 @@ def disk_action(action: str, path: str) -> Iterator[None]:
 
 
 def as_storage_error(error: Exception, action: str) -> StorageError:
-    """Return ``error`` if it is a StorageError, else one that names ``action`` and the error."""
+    """Return ``error`` if it is a StorageError; otherwise wrap it in one that names ``action``."""
     if isinstance(error, StorageError):
         return error
-    return StorageError(f"cannot {action}: {error!r}; it is tried again, see the log for where it came from")
+    return StorageError(f"cannot {action}: {error!r}; retrying, see the broker log for the traceback")

@@ -1,10 +1,9 @@
-"""The lanes that storage work runs on: the event loop, a writer thread, and a background thread with readers.
+"""The lanes on which storage work runs: the event loop, a writer thread, a background thread, and reader threads.
 
-Design: the *loop* lane owns all state of logs and cursors and never touches a file. The *writer* lane turns the
-journal's queue into groups. The *background* lane does slow work: moving entries to ledgers and removing files; reads
-for consumers that are behind use separate threads. A lane gets callables and runs them one after the other; nothing
-else crosses between lanes. So a test can run all lanes on one thread, in an order drawn from a seed, and is
-reproducible.
+Design: the *loop* lane owns the state of all logs and cursors and never accesses files. The *writer* lane writes the
+journal's queue in groups. The *background* lane performs slow work, such as moving entries to ledgers and removing
+files. Reads for consumers with a backlog use separate threads. A lane receives callables and runs them in sequence, and
+lanes interact in no other way. So tests can run all lanes on one thread, in a reproducible order derived from a seed.
 """
 
 from __future__ import annotations
@@ -32,32 +31,32 @@ class Lanes(Protocol):
     """Schedules work on the lanes."""
 
     def on_loop(self, task: Task) -> None:
-        """Run ``task`` on the loop lane; callable from any lane."""
+        """Run ``task`` on the loop lane; may be called from any lane."""
 
     def later_on_loop(self, delay_s: float, task: Task) -> None:
-        """Run ``task`` on the loop lane after ``delay_s``; callable on the loop lane only."""
+        """Run ``task`` on the loop lane after ``delay_s``; must be called on the loop lane."""
 
     def wake_writer(self) -> None:
-        """Wake the writer to look at its queue soon; callable on the loop lane only."""
+        """Wake the writer to process its queue; must be called on the loop lane."""
 
     def in_background(self, task: Task) -> None:
         """Run ``task`` on the background lane, after all earlier tasks."""
 
     def reading(self, job: Callable[[], T]) -> Future[T]:
-        """Run ``job``, which reads files, in parallel to all other work."""
+        """Run ``job``, which reads files, in parallel with all other work."""
 
     def stop(self) -> None:
-        """Finish the queued work of writer and background, then end the threads. Blocks."""
+        """Finish the queued work of the writer and background lanes, then stop the threads. Blocks."""
 
 
 class ThreadLanes:
-    """The lanes of a running broker: its event loop, a writer thread, a background thread, a few readers.
+    """The lanes of a running broker: its event loop, a writer thread, a background thread, and a few readers.
 
     Args:
-        loop: the event loop.
-        hand_over: hands queued records to the writer; run on the loop.
-        write_turn: writes everything that was handed over and returns; run on the writer thread.
-        died: called on the loop if a thread ends with an unexpected error.
+        loop: event loop of the broker.
+        hand_over: called on the loop to pass queued records to the writer.
+        write_turn: called on the writer thread to write the records passed to it.
+        died: called on the loop if a thread fails with an unexpected error.
     """
 
     def __init__(
@@ -83,15 +82,15 @@ class ThreadLanes:
             thread.start()
 
     def on_loop(self, task: Task) -> None:
-        """Run the task on the loop; dropped once the loop is closed."""
+        """Run the task on the loop, or drop it if the loop is closed."""
         call_in(self._loop, task)
 
     def later_on_loop(self, delay_s: float, task: Task) -> None:
-        """Run the task on the loop after a delay."""
+        """Run the task on the loop after ``delay_s``."""
         self._loop.call_later(delay_s, task)
 
     def wake_writer(self) -> None:
-        """Wake the writer at the end of the loop's turn, so that the whole turn goes into one group."""
+        """Wake the writer after the current loop iteration, so that its records are written in one group."""
         if not self._is_wake_planned:
             self._is_wake_planned = True
             self._loop.call_soon(self._send_wake)
@@ -106,11 +105,11 @@ class ThreadLanes:
         self._tasks.put(task)
 
     def reading(self, job: Callable[[], T]) -> Future[T]:
-        """Run the job in the pool of readers."""
+        """Run the job in the reader pool."""
         return self._readers.submit(job)
 
     def stop(self) -> None:
-        """Finish all queued work, then end the threads."""
+        """Finish all queued work, then stop the threads."""
         self._send_wake()
         self._wakes.put(False)
         self._tasks.put(None)
@@ -128,8 +127,8 @@ class ThreadLanes:
             while (task := self._tasks.get()) is not None:
                 try:
                     task()
-                except Exception:  # a failing task must not end the thread
-                    logger.exception("a background task of the storage failed")
+                except Exception:  # a failing task must not stop the thread
+                    logger.exception("storage background task failed")
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -1,13 +1,13 @@
 """The binary format of journal files: header, groups, and the search for groups after a damaged one.
 
-Design: a file is a header page followed by groups, each aligned to a page and padded to the next, so that a synced page
-is never rewritten. Every checksum is seeded with the file's id, a random number drawn when the file is begun: old
-content of a recycled file can never pass for new. Group numbers increase across files; a file's header also holds the
-valid length of the previous file, which makes the cut of a torn tail permanent.
+Design: a file consists of a header page and groups, each aligned to a page and padded to the next, so that a synced
+page is never rewritten. Every checksum is seeded with the file id, a random number generated when the file is started,
+so old content of a recycled file is never mistaken for new content. Group numbers increase across files. A file header
+also contains the valid length of the previous file, so that a truncated torn tail stays truncated.
 
-Payloads are stored unchanged, so a payload may contain something that looks like a group. Each group therefore carries
-the nonce of the file's current use: a keyed hash of file id and file number, with a secret key that is generated with
-the data directory. Files of format 1 have no nonce; they are read, and new ones use format 2.
+Payloads are stored unchanged and may contain bytes that look like a group. Each group therefore carries the nonce of
+the current use of its file: a hash of file id and file number, keyed with a secret of the data directory. Files of
+format 1 have no nonce. They can be read, but new files always use format 2.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ENTRY_HEAD_BYTES = _ENTRY.size
 ENTRY_FIELDS_BYTES = ENTRY_HEAD_BYTES - _HEAD.size
 _MARK = struct.Struct("<BIQqq")
 pack_entry_head = _ENTRY.pack
-"""Pack the head of an entry record: ENTRY, ENTRY_FIELDS_BYTES plus the payload's length, ledger, entry, messages,
-publish time in milliseconds. A bare struct because this runs for each entry.
+"""Pack the head of an entry record: ENTRY, ENTRY_FIELDS_BYTES plus the payload length, ledger, entry, messages, and
+publish time in milliseconds. A plain struct, because this runs once per entry.
 """
 
 
@@ -48,7 +48,7 @@ class EntryRecord(NamedTuple):
 
 
 class AckRecord(NamedTuple):
-    """Record of one acknowledgement: whole entries, part of an entry, or everything up to a mark."""
+    """Record of an acknowledgement of whole entries, part of an entry, or everything up to a mark."""
 
     kind: int
     cursor_id: int
@@ -60,37 +60,41 @@ Record = EntryRecord | AckRecord | dict[str, Any]
 
 
 def encode_change(change: dict[str, Any]) -> bytes:
-    """Return the record of a change to logs, ledgers or cursors."""
+    """Encode a change to a log, ledger or cursor as a record."""
     body = json.dumps(change, separators=(",", ":")).encode()
     return _HEAD.pack(CHANGE, len(body)) + body
 
 
 def encode_mark(cursor_id: int, mark: Position) -> bytes:
-    """Return the record that everything up to ``mark`` is acknowledged."""
+    """Encode the acknowledgement of everything up to ``mark`` as a record."""
     return _MARK.pack(MARKED, _MARK.size - _HEAD.size, cursor_id, *mark)
 
 
 def encode_acknowledged(cursor_id: int, positions: Sequence[Position]) -> bytes:
-    """Return the record that each of these whole entries is acknowledged."""
+    """Encode the acknowledgement of whole entries as a record."""
     numbers = [number for position in positions for number in position]
     return struct.pack(f"<BIQ{len(numbers)}q", ACKNOWLEDGED, 8 + 8 * len(numbers), cursor_id, *numbers)
 
 
 def encode_partly_acknowledged(cursor_id: int, position: Position, ack_set: AckSet) -> bytes:
-    """Return the record that only the messages in ``ack_set`` of this entry are still wanted."""
+    """Encode a partial acknowledgement as a record; ``ack_set`` contains the unacknowledged messages."""
     return struct.pack(
         f"<BIQqq{len(ack_set)}q", PARTLY_ACKNOWLEDGED, 24 + 8 * len(ack_set), cursor_id, *position, *ack_set
     )
 
 
 def decode_records(body: bytes) -> Iterator[Record]:
-    """Yield the records of a group; its checksum has been verified, so an unreadable record is a bug."""
+    """Yield the records of a group whose checksum is valid, so that an unreadable record indicates a bug.
+
+    Raises:
+        ValueError: a record is invalid.
+    """
     offset = 0
     while offset < len(body):
         kind, length = _HEAD.unpack_from(body, offset)
         start, end = offset + _HEAD.size, offset + _HEAD.size + length
         if end > len(body):
-            raise ValueError(f"record of {length} bytes at {offset} passes the end of its group ({len(body)} bytes)")
+            raise ValueError(f"a record of {length} bytes at offset {offset} exceeds its group ({len(body)} bytes)")
         if kind == ENTRY:
             yield _entry_at(body, offset, end)
         elif kind == CHANGE:
@@ -102,7 +106,7 @@ def decode_records(body: bytes) -> Iterator[Record]:
             else:
                 yield AckRecord(kind, cursor_id, tuple(map(Position, numbers[::2], numbers[1::2])), ())
         else:
-            raise ValueError(f"record of unknown kind {kind} at {offset}")
+            raise ValueError(f"unknown record kind {kind} at offset {offset}")
         offset = end
 
 
@@ -114,7 +118,7 @@ def _entry_at(body: bytes, offset: int, end: int) -> EntryRecord:
 
 
 def publish_time_of(head: bytes) -> int:
-    """Return the publish time in an entry record's head, in milliseconds."""
+    """Return the publish time from the head of an entry record, in milliseconds."""
     return int(_ENTRY.unpack(head)[5])
 
 
@@ -123,12 +127,12 @@ KEY_BYTES = 16
 NONCE_BYTES = 16
 
 _FILE_MAGIC = b"MGNTJRN2"
-_FILE_HEADER = struct.Struct("<8sIQQQQ16s")  # magic, crc, file id, sequence, first group, end of the file before, nonce
+_FILE_HEADER = struct.Struct("<8sIQQQQ16s")  # magic, crc, file id, sequence, first group, end of previous file, nonce
 _GROUP_MAGIC = b"GRP2"
 _GROUP_HEADER = struct.Struct("<4sIQQI16s")  # magic, crc, file id, number, body length, nonce
 _PREPARED_MAGIC = b"MGNTPREP"
 _PREPARED = struct.Struct("<8sIQ")  # magic, crc, sequence
-_CRC_END = 8  # a group's checksum covers the header after the checksum, and the body
+_CRC_END = 8  # a group's checksum covers the rest of the header, and the body
 GROUP_HEADER_BYTES = _GROUP_HEADER.size
 
 _FILE_HEADERS = {_FILE_MAGIC: _FILE_HEADER, b"MGNTJRN1": struct.Struct("<8sIQQQQ")}  # format 1 has no nonce
@@ -136,15 +140,14 @@ _GROUP_HEADERS = {_GROUP_MAGIC: _GROUP_HEADER, b"GRP1": struct.Struct("<4sIQQI")
 
 
 class FileHeader(NamedTuple):
-    """Header of a journal file, in its first page.
+    """Header of a journal file, stored in its first page.
 
     Attributes:
-        file_id: random; seeds every checksum in the file.
-        sequence: position of the file in the journal, equal to the number in its name.
-        first_group: number of its first group, or less than that.
-        previous_end: offset in file ``sequence - 1`` where the journal continues in this file; the rest of that file is
-            void.
-        nonce: carried by each of its groups; empty in a file of format 1.
+        file_id: random number that seeds every checksum in the file.
+        sequence: number of the file, which is also in its name.
+        first_group: lower bound for the number of the first group.
+        previous_end: offset at which file ``sequence - 1`` ends; the rest of that file is invalid.
+        nonce: nonce of each group in the file; empty in format 1.
     """
 
     file_id: int
@@ -155,13 +158,13 @@ class FileHeader(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group with a valid checksum; the caller checks file id and nonce.
+    """A group with a valid checksum, whose file id and nonce the caller must check.
 
     Attributes:
-        file_id: as carried by the group.
-        nonce: as carried by the group; empty in format 1.
-        number: counted across all files.
-        body: the records.
+        file_id: file id in the group header.
+        nonce: nonce in the group header; empty in format 1.
+        number: number of the group, counted across all files.
+        body: encoded records.
         end: offset of the next group in the file.
     """
 
@@ -173,7 +176,7 @@ class Group(NamedTuple):
 
 
 def nonce_of(key: bytes, sequence: int, file_id: int) -> bytes:
-    """Return the nonce of one use of a file, from its header until it is recycled."""
+    """Return the nonce for a file, which is valid until the file is recycled."""
     return hashlib.blake2b(struct.pack("<QQ", sequence, file_id), key=key, digest_size=NONCE_BYTES).digest()
 
 
@@ -182,7 +185,7 @@ def _seed(file_id: int) -> int:
 
 
 def padded(length: int) -> int:
-    """Return ``length`` rounded up to whole pages."""
+    """Return ``length`` rounded up to a multiple of the page size."""
     return -(-length // PAGE) * PAGE
 
 
@@ -194,7 +197,7 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 
 def decode_file_header(page: bytes) -> FileHeader | None:
-    """Return the header, or None if the page does not hold a valid one."""
+    """Return the header, or None if the page does not contain a valid header."""
     layout = _FILE_HEADERS.get(page[: len(_FILE_MAGIC)])
     if layout is None or len(page) < _FILE_HEADER.size:
         return None
@@ -204,18 +207,18 @@ def decode_file_header(page: bytes) -> FileHeader | None:
 
 
 def encode_prepared(sequence: int) -> bytes:
-    """Return the page that a prepared file has in place of its header until it is begun."""
+    """Return the page that a prepared file has instead of a header until it is started."""
     crc = google_crc32c.value(sequence.to_bytes(8, "little"))
     return _PREPARED.pack(_PREPARED_MAGIC, crc, sequence).ljust(PAGE, b"\0")
 
 
 def is_prepared(page: bytes, sequence: int) -> bool:
-    """Return whether a page marks file number ``sequence`` as prepared but not begun."""
+    """Return whether a page marks file number ``sequence`` as prepared but not started."""
     return page == encode_prepared(sequence)
 
 
 def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:
-    """Return header, body and padding of a group in the file with ``header``, to be written consecutively."""
+    """Return the header, body and padding of a group, to be written consecutively to the file with ``header``."""
     rest = struct.pack("<QQI16s", header.file_id, number, len(body), header.nonce)
     crc = google_crc32c.extend(google_crc32c.extend(_seed(header.file_id), rest), body)
     length = GROUP_HEADER_BYTES + len(body)
@@ -223,9 +226,10 @@ def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:
 
 
 def decode_group(content: bytes, offset: int, end: int) -> Group | None:
-    """Return the group at ``offset`` that ends at ``end`` at the latest, or None if none is valid.
+    """Return the group at ``offset``, which must not extend beyond ``end``, or None if it is invalid.
 
-    The group is checked with the file id that it carries; the caller compares the id and the nonce with the file's.
+    The checksum is verified with the file id in the group header; the caller must compare that id and the nonce with
+    those of the file.
     """
     layout = _GROUP_HEADERS.get(content[offset : offset + len(_GROUP_MAGIC)])
     if layout is None or offset + layout.size > end:
@@ -242,15 +246,15 @@ def decode_group(content: bytes, offset: int, end: int) -> Group | None:
 
 
 def find_group(content: bytes, start: int, least_number: int, is_ours: Callable[[Group], bool]) -> int | None:
-    """Return the offset of a valid group numbered ``least_number`` or more at a page boundary from ``start`` on.
+    """Return the offset of the first valid group at or after ``start`` with a sufficient number, or None.
 
-    Such a group proves that everything before it was synced when it was written.
+    Such a group proves that everything before it had been synced when it was written.
 
     Args:
-        content: the whole file.
+        content: content of the whole file.
         start: first offset to search; a multiple of the page size.
-        least_number: lower numbers are leftovers in a recycled file, and prove nothing.
-        is_ours: returns whether a group was written in the file's current use.
+        least_number: minimum group number; groups with lower numbers may be old content of a recycled file.
+        is_ours: returns whether a group was written in the current use of the file.
     """
     for offset in range(start, len(content), PAGE):
         if content[offset : offset + 3] == b"GRP":

@@ -1,20 +1,22 @@
-"""The journal: one write-ahead log for everything durable, written in groups.
+"""The journal: a single write-ahead log for all durable changes, written in groups.
 
-Design: callers on the loop lane put records, each with its waiter, into the open batch. The writer lane takes the
-batch, joins it into one group, writes and syncs it, and reports the whole group at once; records queued meanwhile form
-the next group. Only one group is in flight at a time, so a valid group n on disk proves that all groups before n were
-synced: recovery relies on that. Files have a fixed length, are allocated ahead of the groups, and are recycled by
-renaming once a checkpoint has made their content obsolete.
+Design: on the loop lane, callers add records to the open batch, each with a waiter. The writer lane takes the batch,
+joins its records into one group, writes and syncs the group, and sends one report for all of it. Records queued
+meanwhile form the next group. Only one group is in flight at a time, so a valid group n on disk proves that all groups
+before n were synced; recovery relies on that. Files have a fixed length, are allocated before groups are written to
+them, and are recycled by renaming once a checkpoint has made their content obsolete.
 
-The background lane prepares the next file while the current one fills: its name, its first pages and a marker that it
-is not begun are synced before the writer needs it. Its header, which holds the end of the previous file, is then
-written with its first group and synced by the same sync. If a crash keeps the group but loses the header, recovery
-finds the marker: the group was in flight. If no file is prepared in time, the writer does all of it.
+The background lane prepares the next file while the current one fills up: the file's name, its first pages, and a
+marker for a file that has not been started are synced before the writer needs the file. The header, which contains the
+end of the previous file, is then written with the first group and synced together with it. If a crash preserves that
+group but loses the header, recovery finds the marker and knows that the group was in flight. If no file has been
+prepared in time, the writer creates one.
 
-After a failed write or sync, the state of that group's pages is unknown, so the journal stops: the group and everything
-queued after it are reported as failed, and no more is accepted. A checkpoint that begins behind the damage
-(`broken_end`) saves all confirmed state elsewhere; then `mend` lets the journal continue in another file. Retrying the
-sync was rejected: the kernel marks failed pages clean, so a second sync reports success for lost data.
+After a failed write or sync, the state of the group's pages is unknown, so the journal stops: the group and everything
+queued after it are reported as failed, and no more records are accepted. A checkpoint whose replay position is after
+the damage (`broken_end`) saves all confirmed state elsewhere, and then `mend` lets the journal continue in another
+file. Retrying the sync was rejected, because the kernel marks failed pages as clean, so a second sync would report
+success although the data is lost.
 """
 
 from __future__ import annotations
@@ -37,24 +39,24 @@ from ..ports import Done, EntryDone, LedgerPort
 from . import format as layout
 
 _SUFFIX = ".journal"
-_ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond of work
-_SPARE_FILES = 4  # kept for recycling besides those that a busy storage needs
+_ALLOCATE_BYTES = 1024 * 1024  # zeros written at a time, which takes about a millisecond
+_SPARE_FILES = 4  # files kept for recycling in addition to those needed under load
 
 logger = logging.getLogger(__name__)
 
 EntryWaiter = tuple[LedgerPort, Position, EntryDone]
-"""The ledger and position of an entry, and its callback. A bare tuple because one is made for each entry."""
+"""Ledger, position and callback of an entry. A plain tuple, because one is created per entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEnd:
-    """A journal position: where the replay starts after a checkpoint.
+    """A position between two groups of the journal, such as the one where replay starts.
 
     Attributes:
         sequence: number of the file.
-        offset: where the next group goes in it, unless that goes into the next file.
-        group: lowest possible number of the next group.
-        file_id: the file's id; None if that file is yet to be begun.
+        offset: offset in the file at which the next group is written, unless it is written to the next file.
+        group: lower bound for the number of the next group.
+        file_id: id of the file, or None if the file has not been started.
     """
 
     sequence: int
@@ -64,7 +66,7 @@ class JournalEnd:
 
 
 class Batch:
-    """Records of one future group, with their waiters; owned by the loop lane until handed to the writer."""
+    """Records to be written in one group, with their waiters; owned by the loop lane until passed to the writer."""
 
     __slots__ = ("bytes", "end", "ends_group", "parts", "waiters")
 
@@ -82,7 +84,7 @@ def file_name(sequence: int) -> str:
 
 
 def file_sequence(name: str) -> int | None:
-    """Return the number in a journal file's name, or None for another kind of file."""
+    """Return the number in a journal file's name, or None if it is not the name of a journal file."""
     stem = name.removesuffix(_SUFFIX)
     return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() else None
 
@@ -98,7 +100,7 @@ class _OpenFile:
 
 @dataclass(slots=True)
 class _MadeFile:
-    """A file whose name and first pages are durable."""
+    """A file whose name and first pages are durable, ready to be started."""
 
     file: DiskFile
     path: str
@@ -110,10 +112,10 @@ class _Ahead:
     """The next file, prepared by the background lane.
 
     Attributes:
-        sequence: its number.
-        is_begun: whether the background lane has started; guarded by the journal's lock.
-        done: set when it has finished.
-        made: the result; None if the disk failed.
+        sequence: number of the file.
+        is_begun: whether the background lane has started to prepare it; guarded by the journal's lock.
+        done: set when the preparation has finished.
+        made: the prepared file, or None if the disk failed.
     """
 
     sequence: int
@@ -123,18 +125,18 @@ class _Ahead:
 
 
 class JournalReport(Protocol):
-    """Receiver of the group reports, on the loop lane and in group order."""
+    """Receiver of the reports on groups; called on the loop lane, in group order."""
 
     def written(self, batch: Batch) -> None:
-        """A group is on the disk."""
+        """Handle a group that is on disk."""
 
     def failed(self, batch: Batch, failure: StorageError) -> None:
-        """A group could not be written; the journal accepts no more until `Journal.mend`."""
+        """Handle a group that could not be written; the journal accepts no records until `Journal.mend`."""
 
 
 @dataclass(slots=True)
 class JournalFiles:
-    """Directory of the journal files, recyclable files, and the key of the nonces."""
+    """The directory of the journal files, the files in use and those to be recycled, and the key of the nonces."""
 
     directory: str
     key: bytes
@@ -147,13 +149,13 @@ class JournalFiles:
 
 
 class Journal:
-    """The queue of records, and its writer.
+    """The queue of records and its writer.
 
     Args:
-        disk: where the files are.
-        files: directory and recyclable files, as recovery found them.
-        config: sizes.
-        end: where recovery ended; the journal continues in a new file after it.
+        disk: disk of the data directory.
+        files: directory and existing files, as found by recovery.
+        config: size limits.
+        end: position at which recovery ended; the journal continues in a new file.
         rng: generates file ids.
     """
 
@@ -171,7 +173,7 @@ class Journal:
         self._current: _OpenFile | None = None
         self._ahead: _Ahead | None = None
         self._end = end
-        self._last_begun = end.sequence  # highest number of a file that was begun, or attempted
+        self._last_begun = end.sequence  # highest number of a file whose start was attempted
         self._is_broken = False
         self._suspect: set[int] = set()
         self._most_free = _SPARE_FILES + config.unmoved_bytes // config.journal_file_bytes
@@ -184,12 +186,12 @@ class Journal:
     # The loop lane's side.
 
     def put(self, waiter: EntryWaiter | Done | None, *parts: bytes, is_urgent: bool = True) -> None:
-        """Queue ``parts`` as one record or several, and report to ``waiter`` once they are on disk.
+        """Queue records, and call ``waiter`` with the result once they are on disk or have failed.
 
         Args:
-            waiter: the callback; None without a waiter.
-            parts: encoded records; without any, the waiter is called after all earlier records.
-            is_urgent: False leaves it to later records to start the write.
+            waiter: callback, or None.
+            parts: encoded records, or parts of them. If omitted, ``waiter`` is called after all earlier records.
+            is_urgent: whether to start a write; if False, the records are written together with later ones.
         """
         batch = self._open
         if batch.bytes >= self._config.group_bytes:
@@ -207,9 +209,9 @@ class Journal:
             self.lanes.wake_writer()
 
     def put_entry(self, waiter: EntryWaiter, head: bytes, payload: bytes) -> None:
-        """Put an entry record, as `put` does.
+        """Queue an entry record, like `put`.
 
-        Every published entry takes this path, so it is inlined: no loop over parts, no flags, no lock.
+        This runs for every published entry, so it is inlined: no loop over parts, no flags, no lock.
         """
         batch = self._open
         if batch.bytes >= self._config.group_bytes:
@@ -223,14 +225,14 @@ class Journal:
         self.lanes.wake_writer()
 
     def hand_over(self) -> None:
-        """Hand new records to the writer; the lanes call this before they wake it."""
+        """Pass new records to the writer; the lanes call this before they wake it."""
         batch = self._open
         if batch.parts or batch.waiters:
             self._queue.append(batch)
             self._open = Batch()
 
     def mark_end(self, waiter: Done) -> Batch:
-        """Close and return the open batch; once ``waiter`` is called, its ``end`` is the position after the batch."""
+        """Close and return the open batch; when ``waiter`` is called, its ``end`` is the position after the batch."""
         batch = self._open
         batch.waiters.append(waiter)
         batch.ends_group = True
@@ -239,12 +241,12 @@ class Journal:
         return batch
 
     def broken_end(self) -> JournalEnd:
-        """Return the position behind a failure, for the checkpoint that heals it. Only while broken."""
+        """Return the position after a failure, for the checkpoint that repairs it; the journal must be broken."""
         assert self._is_broken
         return JournalEnd(self._last_begun + 1, layout.PAGE, self._end.group + 1, None)
 
     def take_unwritten(self) -> list[Batch]:
-        """Return and clear everything unwritten, after writing has stopped."""
+        """Remove and return all unwritten batches, after writing has stopped."""
         with self._lock:
             batches = [*([self._in_flight] if self._in_flight else []), *self._queue, self._open]
             self._in_flight = None
@@ -254,16 +256,16 @@ class Journal:
         return batches
 
     def mend(self, end: JournalEnd) -> None:
-        """Continue behind a failure, at ``end`` (see `broken_end`), once a checkpoint covers everything before."""
+        """Continue after a failure, at ``end`` (see `broken_end`), once a checkpoint covers everything before it."""
         with self._lock:
             self._end = end
             self._is_broken = False
 
     def release(self, before: int) -> list[str]:
-        """Recycle files numbered below ``before``, which a durable checkpoint no longer needs.
+        """Recycle files with numbers below ``before``, which are not needed after a durable checkpoint.
 
         Returns:
-            Files to remove: files that failed are not reused, and only a few are kept.
+            Paths of files to remove, because they have failed or enough files are available for recycling.
         """
         needless = []
         with self._lock:
@@ -279,26 +281,26 @@ class Journal:
     # The writer lane's side.
 
     def write_turn(self) -> None:
-        """Write everything queued, group by group, and report each."""
+        """Write all queued batches and report each group."""
         while (batch := self._take()) is not None:
             try:
                 if batch.parts:
                     self._write_group(b"".join(batch.parts))
                     batch.parts = []
             except Exception as exc:
-                if not isinstance(exc, StorageError):  # out of memory, or a bug: healed like a disk error
-                    logger.exception("a group of the journal could not be written")
+                if not isinstance(exc, StorageError):  # out of memory, or a bug: handled like a disk error
+                    logger.exception("cannot write a journal group")
                 self._in_flight = None
-                # Break before reporting: no later group may reach the disk behind a hole.
+                # Stop before reporting, so that no later group is written after the missing one.
                 self._abandon_file()
                 self.lanes.on_loop(partial(self.report.failed, batch, as_storage_error(exc, "write to the journal")))
                 return
-            batch.end = self._end  # before the report: `mark_end` promises it to the waiter
+            batch.end = self._end  # set before the report, because the waiter of `mark_end` reads it
             self._in_flight = None
             self.lanes.on_loop(partial(self.report.written, batch))
 
     def _take(self) -> Batch | None:
-        """Return all batches handed over meanwhile, joined into the last one, so that a marked end is kept."""
+        """Return the queued batches for the next group, joined into the last one, which may be marked with an end."""
         with self._lock:
             if self._is_broken or not self._queue:
                 return None
@@ -328,7 +330,7 @@ class Journal:
             self._allocate_ahead(current, current.offset + length)
         with disk_action("sync the journal", current.path):
             current.file.sync()
-        # Only after the sync: if it fails, the end stays where it was.
+        # Only after the sync, so that the end remains unchanged if it fails.
         current.offset += length
         self.written_bytes += length
         self.groups += 1
@@ -339,9 +341,9 @@ class Journal:
             self.lanes.in_background(partial(self._prepare, ahead))
 
     def _allocate_ahead(self, current: _OpenFile, end: int) -> None:
-        """Allocate pages for the next small groups: syncing into allocated pages is much cheaper than growing.
+        """Allocate pages for the next small groups, because a sync is much faster if the file does not grow.
 
-        A large group grows the file itself, and a recycled file has its pages: neither needs zeros written first.
+        Large groups that extend the file themselves, and recycled files, need no zeros.
         """
         if end > current.length:
             current.length = max(end, min(current.length + _ALLOCATE_BYTES, self._config.journal_file_bytes))
@@ -349,15 +351,15 @@ class Journal:
                 current.file.preallocate(current.length)
 
     def _open_next(self) -> _OpenFile:
-        """Begin the next file: its name and length are durable before its first group is written.
+        """Start the next file, whose name and length are durable before its first group is written.
 
-        So is its header, or else the marker that it is prepared, which the header then replaces in the first group's
-        sync: recovery treats a file without a readable header and without that marker as never begun, so no group may
-        precede them.
+        Either its header is durable too, or the marker of a prepared file, which the header replaces in the same sync
+        as the first group. Recovery treats a file with neither a readable header nor that marker as never started, so
+        no group may be written before them.
         """
         sequence = self._end.sequence if self._end.file_id is None else self._end.sequence + 1
         path = self._files.path(sequence)
-        self._last_begun = sequence  # before anything can fail: `broken_end` must be behind this file, too
+        self._last_begun = sequence  # before anything can fail, because `broken_end` must be after this file
         made = self._take_ahead(sequence)
         with self._lock:
             self._files.used.append(sequence)
@@ -366,11 +368,11 @@ class Journal:
         header = layout.FileHeader(file_id, sequence, self._end.group, self._end.offset, nonce)
         page = layout.encode_file_header(header)
         if made is None:
-            with disk_action("begin the journal file", path):
+            with disk_action("create the journal file", path):
                 made = self._make(sequence, page)
         else:
             try:
-                with disk_action("begin the journal file", path):
+                with disk_action("create the journal file", path):
                     made.file.write(0, [page])
             except BaseException:
                 made.file.close()
@@ -382,11 +384,11 @@ class Journal:
         return self._current
 
     def _make(self, sequence: int, page: bytes) -> _MadeFile:
-        """Create file number ``sequence`` durably, with its first page and room for groups."""
+        """Create file number ``sequence`` durably, with its first page and allocated pages for groups."""
         path = self._files.path(sequence)
         free, recycled = self._files.free, None
         with self._lock:
-            if path in free:  # named by an attempt that a crash interrupted
+            if path in free:  # already renamed by an attempt that was interrupted by a crash
                 free.remove(path)
             elif free:
                 recycled = free.popleft()
@@ -405,9 +407,9 @@ class Journal:
         return _MadeFile(file, path, length)
 
     def _take_ahead(self, sequence: int | None) -> _MadeFile | None:
-        """Return file number ``sequence`` if it is prepared, waiting if needed; a file of another number is closed."""
+        """Return file number ``sequence`` if it was prepared, waiting if needed; close any other prepared file."""
         with self._lock:
-            ahead, self._ahead = self._ahead, None  # a preparation that has not started by now never will
+            ahead, self._ahead = self._ahead, None  # this cancels a preparation that has not started
             if ahead is None or not ahead.is_begun:
                 return None
         ahead.done.wait()
@@ -429,7 +431,7 @@ class Journal:
             with disk_action("prepare the journal file", path):
                 ahead.made = self._make(ahead.sequence, layout.encode_prepared(ahead.sequence))
         except StorageError as error:
-            # The writer makes the file itself when it needs it, and reports a failure.
+            # The writer then creates the file when it needs one, and reports failures.
             logger.warning("%s", error)
             with self._lock:
                 self._suspect.add(ahead.sequence)
@@ -443,7 +445,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the open files; the caller ensures that nothing is queued."""
+        """Close the open files; the caller must ensure that no records are queued."""
         self._take_ahead(None)
         if self._current is not None:
             self._current.file.close()

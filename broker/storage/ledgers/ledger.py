@@ -1,9 +1,9 @@
-"""One ledger in memory: its counters, and the entries that are held in memory.
+"""Ledgers in memory: their counters, and their entries in memory.
 
-Entries go through three states. *Pending*: appended, being written to the journal. *Confirmed*: synced and visible to
-readers. *Moved*: in the ledger's file and covered by a checkpoint; only these may be evicted from memory.
+An entry passes through three states. *Pending*: appended, and being written to the journal. *Confirmed*: synced, and
+visible to readers. *Moved*: in the ledger's file and covered by a checkpoint; only moved entries may be evicted.
 
-Invariant: moved <= confirmed <= appended, and memory holds every entry from ``moved`` on.
+Invariant: moved <= confirmed <= appended, and every entry from ``moved`` on is in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_SUMMED = 1000
 
 @dataclass(slots=True)
 class LedgerTotals:
-    """Sums over the entries appended to a ledger."""
+    """Totals over the entries appended to a ledger."""
 
     messages: int = 0
     bytes: int = 0
@@ -32,18 +32,18 @@ class LedgerTotals:
 
 
 class Ledger:
-    """One ledger of a log; its fields belong to the loop lane, except ``file``.
+    """A ledger of a log; its fields belong to the loop lane, except ``file``.
 
     Attributes:
-        base: entries in all earlier ledgers of the log since its beginning.
-        appended: entries appended, pending ones included.
-        confirmed: entries that are synced.
-        closed_ms: when the broker closed it, by the broker's clock; None while it is open, or while unknown.
-        moved: entries that the last checkpoint found in the ledger's file.
-        unmoved: heads and payloads, alternating, of the entries from ``moved`` on that no checkpoint has taken up.
-        moving: the same for those that the running checkpoint has taken up.
-        held: the entries that memory holds, in order; None where one was evicted. `EntryMemory` appends to it.
-        file: the ledger's file; used by the background and reading lanes.
+        base: number of entries in all earlier ledgers of the log, including dropped ones.
+        appended: number of appended entries, including pending ones.
+        confirmed: number of synced entries.
+        closed_ms: time at which the broker closed the ledger; None if it is open or the time is unknown.
+        moved: number of entries in the ledger's file, according to the last checkpoint.
+        unmoved: alternating heads and payloads of entries after ``moved`` that are not part of a checkpoint yet.
+        moving: alternating heads and payloads of the entries that the running checkpoint moves.
+        held: entries in memory, in order; None for an evicted entry. `EntryMemory` appends to it.
+        file: the ledger's file, used by the background and reading lanes.
     """
 
     __slots__ = (
@@ -68,11 +68,11 @@ class Ledger:
         self.cached_bytes = 0
         self.held: list[StoredEntry | None] = []
         self._first_held = 0  # entry id of held[0]
-        self._gone = 0  # how many at the front of held have been evicted
+        self._gone = 0  # number of evicted entries at the front of held
 
     @property
     def first_cached(self) -> int:
-        """Id of the first entry from which on all are in memory."""
+        """Id of the first entry in memory; all later entries are in memory, too."""
         return self._first_held + self._gone
 
     def restore(self, entries: int, totals: LedgerTotals) -> None:
@@ -81,13 +81,13 @@ class Ledger:
         self.totals = totals
 
     def cached(self, start: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return confirmed entries from ``start`` on from memory, at least one if available.
+        """Return confirmed entries from memory, from ``start`` on; at least one if available, even above ``max_bytes``.
 
-        ``start`` must not be below `first_cached`.
+        ``start`` must not be less than `first_cached`.
         """
         index = start - self._first_held
         end = min(index + max_entries, self.confirmed - self._first_held)
-        found: list[StoredEntry] = self.held[index:end]  # type: ignore[assignment]  # no entry is evicted from index on
+        found: list[StoredEntry] = self.held[index:end]  # type: ignore[assignment]  # no entry from index on is evicted
         total = 0
         for count, entry in enumerate(found):
             total += len(entry.payload)
@@ -98,8 +98,8 @@ class Ledger:
     def about_bytes_from(self, start: int) -> int:
         """Estimate the payload bytes of confirmed entries from ``start`` on, without reading the disk.
 
-        Exact for the last few entries; otherwise proportional to their number, separately for entries in memory and on
-        disk.
+        The result is exact for a small number of entries at the end. Otherwise, it is proportional to the number of
+        entries, separately for entries in memory and on disk.
         """
         entries = self.confirmed - start
         if entries <= 0:
@@ -113,7 +113,7 @@ class Ledger:
         return cached + (self.totals.bytes - cached) * (self.first_cached - start) // self.first_cached
 
     def evict(self, entries: int) -> int:
-        """Evict up to that many of the oldest entries in memory and return the memory freed."""
+        """Evict at most ``entries`` of the oldest entries in memory, and return the number of bytes freed."""
         end = min(self._gone + entries, len(self.held))
         size = (end - self._gone) * ENTRY_OVERHEAD_BYTES
         for index in range(self._gone, end):
@@ -130,7 +130,7 @@ class Ledger:
         return size
 
     def drop_pending(self) -> int:
-        """Drop unconfirmed entries after a journal failure; return the memory freed."""
+        """Drop unconfirmed entries after a journal failure, and return the number of bytes freed."""
         lost = self.held[self.confirmed - self._first_held :]
         del self.held[self.confirmed - self._first_held :]
         size = 0
@@ -139,7 +139,7 @@ class Ledger:
             size += len(entry.payload)
             self.totals.messages -= entry.messages
         keep = len(self.unmoved) - 2 * len(lost)
-        if keep < 0:  # a checkpoint had taken them, but cannot have begun to move them: that needs the journal
+        if keep < 0:  # a checkpoint has taken these entries, but it cannot have written them before the journal has
             del self.moving[keep:]
         del self.unmoved[max(keep, 0) :]
         self.totals.bytes -= size
@@ -149,7 +149,7 @@ class Ledger:
         return held
 
     def drop_all(self) -> int:
-        """Drop everything, as the ledger is deleted; return the memory freed."""
+        """Drop all entries of a deleted ledger, and return the number of bytes freed."""
         self.is_dropped = True
         size = self.cached_bytes
         self.cached_bytes = 0
@@ -158,11 +158,11 @@ class Ledger:
         return size
 
     def position(self, entry_id: int) -> Position:
-        """Return the position of an entry of this ledger."""
+        """Return the position of an entry in this ledger."""
         return Position(self.id, entry_id)
 
     def info(self, is_open: bool) -> LedgerInfo:
-        """Return the public state."""
+        """Return the public state of the ledger."""
         return LedgerInfo(self.id, self.confirmed, self.totals.bytes, is_open, self.created_ms)
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ _FEWEST_DROPPED = 100
 
 
 class _Run:
-    """Consecutive entries appended to one ledger."""
+    """A run of consecutive entries appended to a ledger."""
 
     __slots__ = ("bytes", "entries", "ledger")
 
@@ -185,17 +185,15 @@ class _Run:
 
 
 class EntryMemory:
-    """Holds entries in memory, counts them, and evicts the oldest ones above a limit.
-
-    `append` makes all changes of an append outside its log; removals have a method each.
+    """The entries of all ledgers in memory: accounts for them, and evicts the oldest ones above a limit.
 
     Args:
         limit_bytes: memory limit, including the overhead of each entry.
 
     Attributes:
-        bytes: of all entries in memory, overhead included.
-        unmoved_bytes: of those that no checkpoint has moved.
-        unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken.
+        bytes: memory of all entries, including overhead.
+        unmoved_bytes: memory of the entries that no checkpoint has moved, including overhead.
+        unmoved_ledgers: ledgers with entries that are not part of a checkpoint yet, by id.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -205,12 +203,12 @@ class EntryMemory:
         self._limit_bytes = limit_bytes
         self._runs: deque[_Run] = deque()
         self._last: _Run | None = None
-        self._dropped = 0  # ledgers dropped since the runs were last scanned
+        self._dropped = 0  # number of ledgers dropped since the last scan of the runs
 
     def append(self, ledger: Ledger, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
         """Append a pending entry to its ledger; ``size`` is the length of its payload.
 
-        Every published entry takes this path, so it is inlined: no method calls on the ledger or its totals.
+        This runs for every published entry, so it is inlined: no method calls on the ledger or its totals.
         """
         if not ledger.unmoved:
             self.unmoved_ledgers[ledger.id] = ledger
@@ -238,7 +236,7 @@ class EntryMemory:
         self.unmoved_bytes += held
 
     def take_up(self) -> list[Ledger]:
-        """Take the entries to be moved into `Ledger.moving`, and return their ledgers."""
+        """Assign all unmoved entries to the running checkpoint (`Ledger.moving`), and return their ledgers."""
         taken = []
         for ledger in self.unmoved_ledgers.values():
             if not ledger.is_dropped and ledger.unmoved:
@@ -248,7 +246,7 @@ class EntryMemory:
         return taken
 
     def note_moved(self, ledger: Ledger) -> int:
-        """Note that the entries taken of a ledger are in its file; returns their payload bytes."""
+        """Mark the entries in `Ledger.moving` as moved, and return their payload bytes."""
         size, entries = _payloads(ledger.moving)
         ledger.moved += entries
         ledger.moving = []
@@ -256,7 +254,7 @@ class EntryMemory:
         return size
 
     def put_back(self, ledger: Ledger) -> None:
-        """Leave the entries taken of a ledger to the next checkpoint, as this one failed."""
+        """Reassign the entries in `Ledger.moving` to the next checkpoint, because this one failed."""
         self.unmoved_ledgers[ledger.id] = ledger
         ledger.unmoved = ledger.moving + ledger.unmoved
         ledger.moving = []
@@ -279,7 +277,7 @@ class EntryMemory:
             self._forget_runs({run.ledger for run in self._runs if run.ledger.is_dropped})
 
     def release(self, ledgers: Collection[Ledger]) -> None:
-        """Evict all entries of ledgers that are fully moved."""
+        """Evict all entries of ledgers whose entries are all moved."""
         held = {ledger for ledger in ledgers if ledger.held}
         if not held:
             return
@@ -288,18 +286,18 @@ class EntryMemory:
         self._forget_runs(held)
 
     def _forget_runs(self, ledgers: Collection[Ledger]) -> None:
-        """Release ledgers without entries in memory, since a ledger references its log and so its cursors."""
+        """Release ledgers without entries in memory, because a ledger references its log and thus its cursors."""
         self._dropped = 0
         self._runs = deque(run for run in self._runs if run.ledger not in ledgers)
         if self._last is not None and self._last.ledger in ledgers:
             self._last = None
 
     def shrink(self) -> None:
-        """Evict, oldest first, until below the limit or until the oldest entries are unmoved."""
+        """Evict the oldest entries until memory is below the limit or the oldest entries are unmoved."""
         while self.bytes > self._limit_bytes and self._runs:
             run = self._runs[0]
             ledger = run.ledger
-            # A run can be longer than its held entries if the journal failed in between: do not wait for the rest.
+            # After a journal failure, a run may count dropped entries, which must not delay its eviction.
             last = min(ledger.first_cached + run.entries, ledger.appended)
             if last > ledger.moved and not ledger.is_dropped:
                 return
@@ -310,6 +308,6 @@ class EntryMemory:
 
 
 def _payloads(heads_and_payloads: list[bytes]) -> tuple[int, int]:
-    """Return bytes and number of the payloads in an alternating list of heads and payloads."""
+    """Return the total size and number of the payloads in an alternating list of heads and payloads."""
     payloads = heads_and_payloads[1::2]
     return sum(map(len, payloads)), len(payloads)

@@ -1,15 +1,15 @@
-"""One ledger on disk: a sequence of blocks of entries.
+"""Ledgers on disk: a ledger file is a sequence of blocks of entries.
 
-Design: each time entries are moved, they are written after the last block as new blocks, then synced. A block header
-says which entries the block holds, its length and the publish times inside, so the index (three numbers per block) is
-rebuilt by hopping from header to header, and only when an old ledger is read. The catalogue says which blocks count (a
-number of entries): blocks of a move that no checkpoint confirmed are overwritten by the next move.
+Design: each checkpoint appends new blocks of entries after the last block and syncs them. A block header contains the
+block's entry ids, length and publish times, so the index (three integers per block) is rebuilt from the headers alone,
+and only when an old ledger is read. The number of entries in the catalogue determines which blocks are valid: blocks of
+an unconfirmed checkpoint are overwritten by the next one.
 
-Invariant: a synced block is never overwritten in the same run. A checkpoint that failed at the catalogue's rename may
-have installed the catalogue all the same, and then that block is the only copy of its entries. The next attempt
+Invariant: a process never overwrites a block that it has synced. If a checkpoint failed at the rename of the catalogue,
+the new catalogue may still be installed, and then the block is the only copy of its entries. So the next attempt
 continues after it.
 
-Blocks are not aligned to pages: thousands of slow topics would pay 4 KiB for each handful of entries.
+Blocks are not aligned to pages, because with thousands of low-traffic topics, every few entries would take 4 KiB.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _BlockHead:
 
 
 class LedgerFile:
-    """The file of one ledger. Methods block; they lock, so any lane except the loop lane may call them."""
+    """The file of a ledger. Methods block, and are thread-safe: any lane except the loop lane may call them."""
 
     def __init__(self, disk: Disk, path: str, ledger_id: int) -> None:
         self._disk = disk
@@ -59,19 +59,20 @@ class LedgerFile:
         self._first_entries = array("Q")
         self._offsets = array("Q")
         self._newest = array("q")  # publish time
-        self._entries = 0  # covered by the index
-        self._synced = 0  # entries that this object has synced
-        self._end = 0  # offset after the last indexed block
+        self._entries = 0  # number of entries covered by the index
+        self._synced = 0  # number of entries synced by this object
+        self._end = 0  # offset of the end of the last indexed block
 
     def write(self, first_entry: int, parts: Sequence[bytes]) -> bool:
-        """Write entries from ``first_entry`` on and sync them; returns True if the file is new.
+        """Write and sync entries from ``first_entry`` on, and return whether the file is new.
 
         Args:
-            first_entry: earlier entries are in the file; later, unsynced blocks are overwritten.
-            parts: heads and payloads, alternating.
+            first_entry: id of the first entry. Earlier entries must be in the file; later blocks are overwritten unless
+                they were synced.
+            parts: alternating heads and payloads.
 
         Raises:
-            DiskFailure: retry with the same entries, and more if available.
+            DiskFailure: the disk failed; retry with the same entries, or more.
             DamagedFile: entries before ``first_entry`` are missing.
         """
         is_new = first_entry == 0
@@ -85,13 +86,13 @@ class LedgerFile:
         return is_new
 
     def read(self, start: int, end: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on, as whole blocks that begin within the limits.
+        """Return entries from ``start`` on; whole blocks are read until a limit is reached, which may be exceeded.
 
         Args:
-            start: first entry wanted; the file must hold it.
-            end: entry after the last one that a checkpoint confirmed.
-            max_entries: stop before a block once this many entries are read.
-            max_bytes: the same by payload bytes.
+            start: id of the first entry, which the file must contain.
+            end: number of entries confirmed by a checkpoint.
+            max_entries: number of entries after which no further block is read.
+            max_bytes: number of payload bytes after which no further block is read.
         """
         found: list[StoredEntry] = []
         total = 0
@@ -107,7 +108,7 @@ class LedgerFile:
         return found
 
     def first_since(self, time_ms: int, start: int, end: int) -> int | None:
-        """Return the first entry from ``start`` on and below ``end`` that was published at ``time_ms`` or later."""
+        """Return the first entry in ``range(start, end)`` published at ``time_ms`` or later, or None."""
         with self._lock, self._opened() as file:
             self._index_up_to(file, end)
             for block in range(self._block_of(start), len(self._offsets)):
@@ -122,7 +123,7 @@ class LedgerFile:
         return None
 
     def bytes_from(self, start: int, end: int) -> int:
-        """Return the payload bytes of the entries from ``start`` on and below ``end``."""
+        """Return the payload bytes of the entries in ``range(start, end)``."""
         if start >= end:
             return 0
         with self._lock, self._opened() as file:
@@ -137,7 +138,7 @@ class LedgerFile:
         return size
 
     def first_within(self, max_bytes: int, end: int) -> int:
-        """Return the lowest entry from which the entries below ``end`` have at most ``max_bytes`` of payload."""
+        """Return the lowest ``start`` for which ``range(start, end)`` has at most ``max_bytes`` of payload."""
         with self._lock, self._opened() as file:
             self._index_up_to(file, end)
             for block in reversed(range(len(self._offsets))):
@@ -157,7 +158,7 @@ class LedgerFile:
         return end
 
     def _entries_of(self, block: int) -> tuple[int, int]:
-        """Return the first entry of a block and the entry after its last."""
+        """Return the id of the first entry of a block and the id after its last entry."""
         is_last = block + 1 == len(self._offsets)
         return self._first_entries[block], self._entries if is_last else self._first_entries[block + 1]
 
@@ -165,7 +166,7 @@ class LedgerFile:
         return bisect_right(self._first_entries, entry_id) - 1
 
     def _payload_bytes(self, first_block: int, last_block: int) -> int:
-        """Return the payload bytes of a range of blocks, inclusive."""
+        """Return the payload bytes of a range of blocks, including the last one."""
         entries = self._entries_of(last_block)[1] - self._first_entries[first_block]
         is_last = last_block + 1 == len(self._offsets)
         length = (self._end if is_last else self._offsets[last_block + 1]) - self._offsets[first_block]
@@ -173,7 +174,7 @@ class LedgerFile:
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[DiskFile]:
-        """Open the file for one operation, so that descriptors are bounded by threads, not by ledgers."""
+        """Open the file for one operation, so that threads, not ledgers, determine the number of open files."""
         with disk_action("open the ledger", self.path):
             file = self._disk.open(self.path, create=create)
         with closing(file):
@@ -215,9 +216,9 @@ class LedgerFile:
         self._end += length
 
     def _rewind(self, file: DiskFile, entries: int) -> int:
-        """Remove blocks after the first ``entries`` from the index; return the entry to write next.
+        """Remove blocks after the first ``entries`` entries from the index; return the id of the next entry to write.
 
-        Version 0.1.0 may have written a block with entries on both sides: it is kept if its checksum is valid.
+        A block that extends beyond these entries, as written by version 0.1.0, is kept if its checksum is valid.
         """
         while self._entries > entries and self._first_entries[-1] >= entries:
             self._entries = self._first_entries.pop()
@@ -231,17 +232,21 @@ class LedgerFile:
         while self._entries < entries:
             head = self._read_head(file, self._end)
             if head.first_entry != self._entries or not head.entries:
-                raise DamagedFile(self.path, self._end, f"block of entry {head.first_entry}, expected {self._entries}")
+                raise DamagedFile(
+                    self.path, self._end, f"block starts at entry {head.first_entry}, expected {self._entries}"
+                )
             self._add_to_index(head.first_entry, head.entries, head.newest_ms, _HEAD.size + head.body_bytes)
 
     def _read_head(self, file: DiskFile, offset: int) -> _BlockHead:
         with disk_action("read the ledger", self.path):
             data = file.read(offset, _HEAD.size)
         if len(data) < _HEAD.size or data[:4] != _MAGIC:
-            raise DamagedFile(self.path, offset, "no block begins here")
+            raise DamagedFile(self.path, offset, "expected a block header")
         head = _BlockHead(*_HEAD.unpack(data)[1:])
         if head.ledger_id != self._ledger_id:
-            raise DamagedFile(self.path, offset, f"block of ledger {head.ledger_id}, expected {self._ledger_id}")
+            raise DamagedFile(
+                self.path, offset, f"block belongs to ledger {head.ledger_id}, expected {self._ledger_id}"
+            )
         return head
 
     def _block_with(self, file: DiskFile, entry_id: int) -> list[EntryRecord]:
@@ -251,5 +256,5 @@ class LedgerFile:
             block = file.read(offset, _HEAD.size + head.body_bytes)
         body = block[_HEAD.size :]
         if google_crc32c.extend(google_crc32c.value(block[_CRC_END : _HEAD.size]), body) != head.crc:
-            raise DamagedFile(self.path, offset, f"wrong checksum of a block of {head.entries} entries")
+            raise DamagedFile(self.path, offset, f"checksum mismatch in a block of {head.entries} entries")
         return [record for record in decode_records(body) if isinstance(record, EntryRecord)]

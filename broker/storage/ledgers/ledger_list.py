@@ -1,7 +1,7 @@
-"""The ledgers of a log as one sequence of positions: lookup, successor, distance, and which ledgers to drop.
+"""The ledgers of a log as one sequence of positions: lookup, successor, distance, and retention.
 
-Entries in a ledger are consecutive, and each ledger knows the number of entries before it (`Ledger.base`), so distances
-are differences.
+Entry ids in a ledger are consecutive, and each ledger stores the number of entries before it (`Ledger.base`), so that
+the distance between two positions is a difference.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from .ledger import LedgerTotals
 
 
 class ListedLedger(Protocol):
-    """A ledger of a list."""
+    """A ledger in a `LedgerList`."""
 
     @property
     def id(self) -> int:
-        """Its id; later ledgers have greater ones."""
+        """Id of the ledger; later ledgers have higher ids."""
 
     @property
     def base(self) -> int:
-        """Number of entries in all earlier ledgers of the log since its beginning."""
+        """Number of entries that were ever appended to earlier ledgers of the log."""
 
     @property
     def appended(self) -> int:
-        """Number of entries, including those that are not visible to readers yet."""
+        """Number of entries, including those that readers cannot see yet."""
 
     @property
     def confirmed(self) -> int:
-        """Number of visible entries."""
+        """Number of entries that are visible to readers."""
 
     @property
     def totals(self) -> LedgerTotals:
-        """Sums over its entries."""
+        """Totals over all entries."""
 
     def position(self, entry_id: int) -> Position:
         """Return the position of an entry."""
 
     def about_bytes_from(self, start: int) -> int:
-        """Estimate the payload bytes of visible entries from ``start`` on."""
+        """Estimate the payload bytes of the visible entries from ``start`` on."""
 
 
 L = TypeVar("L", bound=ListedLedger)
@@ -51,8 +51,8 @@ class LedgerList(Generic[L]):
     """Ledgers in ascending order.
 
     Attributes:
-        ledgers_by_id: the ledgers; changed by `take` and `forget` only.
-        last_confirmed: position of the newest synced entry, even if retention has dropped it.
+        ledgers_by_id: ledgers by id; only changed by `take` and `forget`.
+        last_confirmed: position of the newest synced entry, even if it has been dropped by retention.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class LedgerList(Generic[L]):
 
     @property
     def first_position(self) -> Position:
-        """Position of the oldest entry; for an empty log, the one right after the last confirmed entry."""
+        """Position of the oldest entry; for an empty log, the position after the last confirmed entry."""
         for ledger_id in self._ids:
             if self.ledgers_by_id[ledger_id].confirmed:
                 return Position(ledger_id, 0)
@@ -95,10 +95,10 @@ class LedgerList(Generic[L]):
         return sum(ledger.totals.bytes for ledger in self.ledgers_by_id.values())
 
     def next_position(self, position: Position) -> Position:
-        """Return the first position after ``position`` that exists, or may exist next.
+        """Return the next position after ``position``, which may not exist yet.
 
-        After the last entry, that is the position right after it; if the next append begins a new ledger, its entry
-        gets a greater position, and `read` continues there.
+        After the last entry, this is the position right after it. If the next append starts a new ledger, its entry has
+        a higher position, and `read` continues there.
         """
         ledger_id, entry_id = position
         ledger = self.ledgers_by_id.get(ledger_id)
@@ -110,23 +110,21 @@ class LedgerList(Generic[L]):
         return Position(ledger_id, entry_id + 1)
 
     def holds(self, position: Position) -> bool:
-        """Return whether the log holds a confirmed entry at ``position``."""
+        """Return whether the log contains a confirmed entry at ``position``."""
         ledger = self.ledgers_by_id.get(position.ledger_id)
         return ledger is not None and 0 <= position.entry_id < ledger.confirmed
 
     def ever_held(self, position: Position) -> bool:
-        """Return whether the log holds an entry at ``position``, or may have held it in a dropped ledger."""
+        """Return whether the log contains an entry at ``position``, or may have contained it in a dropped ledger."""
         if position.ledger_id in self.ledgers_by_id:
             return self.holds(position)
         return position.entry_id >= 0 and self._may_be_dropped(position.ledger_id)
 
     def mark_up_to(self, position: Position) -> Position | None:
-        """Return the mark-delete position of a cursor with everything up to ``position`` acknowledged.
+        """Return the mark-delete position that acknowledges everything up to ``position``, or None if it never existed.
 
-        Entry -1 of a ledger means everything before the ledger: clients in the middle of their first batch send it.
-
-        Returns:
-            None if the position never existed.
+        Entry -1 of a ledger stands for everything before the ledger. Clients send it while they acknowledge the first
+        batch of a ledger.
         """
         if position.ledger_id not in self.ledgers_by_id:
             is_known = position <= EARLIEST or self._may_be_dropped(position.ledger_id)
@@ -136,13 +134,13 @@ class LedgerList(Generic[L]):
         return position if self.holds(position) else None
 
     def _may_be_dropped(self, ledger_id: int) -> bool:
-        """Return whether an unlisted ledger may have been dropped: ledgers are only dropped from the front."""
+        """Return whether an unknown ledger may have been dropped; ledgers are only dropped oldest first."""
         return 0 < ledger_id <= self.last_confirmed.ledger_id and (not self._ids or ledger_id < self._ids[0])
 
     def before(self, position: Position) -> Position:
         """Return the mark-delete position of a cursor whose next entry is ``position``.
 
-        If that entry does not exist, the next existing one is used instead.
+        If that entry does not exist, the next existing one is used.
         """
         position = max(position, self.first_position)
         index = bisect_right(self._ids, position.ledger_id - 1)
@@ -156,7 +154,7 @@ class LedgerList(Generic[L]):
         return ledger.position(entry_id - 1)
 
     def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return the number of confirmed entries after ``after``, up to and including ``up_to``."""
+        """Return the number of confirmed entries after ``after`` up to and including ``up_to``."""
         return max(0, self._ordinal(up_to) - self._ordinal(after))
 
     def about_bytes_behind(self, position: Position) -> int:
@@ -171,7 +169,7 @@ class LedgerList(Generic[L]):
         return size
 
     def position_behind(self, after: Position, entries: int) -> Position:
-        """Return the position of the entry ``entries`` places after ``after``, at most the last confirmed one."""
+        """Return the position ``entries`` entries after ``after``, but at most the last confirmed one."""
         wanted = self._ordinal(after) + entries
         for ledger_id in self._ids[bisect_right(self._ids, after.ledger_id - 1) :]:
             ledger = self.ledgers_by_id[ledger_id]
@@ -180,7 +178,7 @@ class LedgerList(Generic[L]):
         return self.last_confirmed if entries > 0 else after
 
     def _ordinal(self, position: Position) -> int:
-        """Return how many entries the log has ever confirmed up to ``position``, inclusive."""
+        """Return the number of entries that were ever confirmed up to and including ``position``."""
         ledger = self.ledgers_by_id.get(position.ledger_id)
         if ledger is not None:
             return ledger.base + min(max(position.entry_id, -1) + 1, ledger.confirmed)
@@ -188,14 +186,14 @@ class LedgerList(Generic[L]):
         return self.ledgers_by_id[self._ids[index]].base if index < len(self._ids) else self.entries_ever()
 
     def entries_ever(self) -> int:
-        """Return how many entries were ever appended to these and earlier ledgers."""
+        """Return the number of entries that were ever appended to the log."""
         if not self._ids:
             return 0
         last = self.ledgers_by_id[self._ids[-1]]
         return last.base + last.appended
 
     def locate(self, start: Position) -> tuple[L, int] | None:
-        """Return ledger and entry of the first confirmed entry from ``start`` on, or None."""
+        """Return the ledger and entry id of the first confirmed entry at or after ``start``, or None."""
         index = bisect_right(self._ids, start.ledger_id - 1)
         while index < len(self._ids):
             ledger = self.ledgers_by_id[self._ids[index]]
@@ -207,13 +205,13 @@ class LedgerList(Generic[L]):
 
 
 class ClosedLedger(NamedTuple):
-    """A closed ledger, all entries confirmed.
+    """A closed ledger whose entries are all confirmed.
 
     Attributes:
-        id: its id.
-        bytes: its payload bytes.
-        closed_ms: when it was closed, by the broker's clock: no entry was added later.
-        is_consumed: whether every durable cursor is past it.
+        id: id of the ledger.
+        bytes: payload bytes.
+        closed_ms: time at which the broker closed the ledger; all entries were added earlier.
+        is_consumed: whether all durable cursors have passed the ledger.
     """
 
     id: int
@@ -225,24 +223,24 @@ class ClosedLedger(NamedTuple):
 def ledgers_to_drop(
     ledgers: Sequence[ClosedLedger], open_bytes: int, retention_ms: int, retention_bytes: int, now_ms: int
 ) -> list[int]:
-    """Return the ids of the ledgers to delete: always the oldest ones, without gaps.
+    """Return the ids of the ledgers to delete, oldest first and without gaps.
 
-    A ledger is deleted when every durable cursor is past it and the log exceeds its retention: the ledger was closed
-    before the time limit, or the log is larger than the size limit. As in Apache Pulsar, a limit of -1 is unlimited,
-    and with two limits, exceeding either is enough. Publish times are ignored, since producers choose them.
+    A ledger is deleted once all durable cursors have passed it and the log exceeds its retention: the ledger was closed
+    longer ago than the time limit, or the log is larger than the size limit. As in Apache Pulsar, -1 means unlimited,
+    and exceeding one of two limits is sufficient. Publish times are ignored, because they are set by producers.
 
     Args:
-        ledgers: the log's closed ledgers, oldest first.
+        ledgers: closed ledgers of the log, oldest first.
         open_bytes: size of the rest of the log.
-        retention_ms: how long consumed entries are kept; -1 is forever.
-        retention_bytes: how much of the log is kept; -1 is unlimited.
-        now_ms: the time.
+        retention_ms: retention time of consumed entries; -1 for unlimited.
+        retention_bytes: retained size of the log; -1 for unlimited.
+        now_ms: current time.
     """
     total = open_bytes + sum(ledger.bytes for ledger in ledgers)
     drop = []
     for ledger in ledgers:
         is_expired = retention_ms >= 0 and now_ms - ledger.closed_ms >= retention_ms
-        # Dropping must leave at least the size limit.
+        # The remaining ledgers must not be smaller than the size limit.
         is_over = retention_bytes >= 0 and total - ledger.bytes >= retention_bytes
         if not ledger.is_consumed or not (is_expired or is_over):
             break

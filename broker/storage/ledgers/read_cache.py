@@ -1,6 +1,6 @@
-"""Entries read ahead from ledger files, for consumers that catch up.
+"""The cache of entries read ahead from ledger files, for consumers with a backlog.
 
-One run of entries per ledger; the least recently used run is evicted first.
+The cache contains one run of consecutive entries per ledger, and evicts the least recently used run first.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from ..entry import ENTRY_OVERHEAD_BYTES, StoredEntry
 
 
 class ReadCache:
-    """A bounded cache; belongs to the loop lane.
+    """A bounded cache of entries; must be used on the loop lane.
 
     Args:
-        limit_bytes: for all runs together, including the overhead of each entry.
+        limit_bytes: memory limit of all runs, including the overhead of each entry.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -23,7 +23,7 @@ class ReadCache:
         self.bytes = 0
 
     def put(self, entries: list[StoredEntry]) -> None:
-        """Cache a run of consecutive entries of one ledger, replacing the ledger's old run."""
+        """Cache consecutive entries of a ledger, replacing the ledger's previous run."""
         ledger_id = entries[0].position.ledger_id
         self.forget(ledger_id)
         size = sum(len(entry.payload) + ENTRY_OVERHEAD_BYTES for entry in entries)
@@ -34,7 +34,7 @@ class ReadCache:
             self.bytes -= dropped
 
     def get(self, ledger_id: int, entry_id: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return cached entries from that entry on, within the limits; empty if not cached."""
+        """Return cached entries from ``entry_id`` on, within the limits, or an empty list."""
         run = self._runs.get(ledger_id)
         if run is None or not 0 <= entry_id - run[0] < len(run[1]):
             return []
@@ -50,7 +50,7 @@ class ReadCache:
 
 
 def within(entries: list[StoredEntry], max_bytes: int) -> list[StoredEntry]:
-    """Return as many of the first entries as fit into ``max_bytes``, at least one if there are any."""
+    """Return the first entries that fit into ``max_bytes``, but at least one unless the list is empty."""
     total = 0
     for count, entry in enumerate(entries):
         total += len(entry.payload)

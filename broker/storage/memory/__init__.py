@@ -1,4 +1,4 @@
-"""A storage engine that keeps everything in memory, for tests and for brokers that need to store nothing."""
+"""An in-memory storage engine, for tests and for brokers without persistent data."""
 
 from .store import MemoryStore
 

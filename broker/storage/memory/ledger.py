@@ -1,4 +1,4 @@
-"""A ledger in memory."""
+"""Ledgers that are kept in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class MemoryLedger:
     """Consecutive entries of one log.
 
     Attributes:
-        id: its id.
-        base: number of entries in all earlier ledgers of the log.
-        created_ms: when it was begun.
-        closed_ms: when it was closed; None while it accepts entries.
+        id: id of the ledger.
+        base: number of entries that were ever appended to earlier ledgers of the log.
+        created_ms: creation time.
+        closed_ms: closing time; None while the ledger accepts entries.
         entries: all entries.
-        times_ms: their publish times.
-        confirmed: how many of them are visible to readers.
-        totals: sums over all entries.
+        times_ms: publish times of the entries.
+        confirmed: number of entries that are visible to readers.
+        totals: totals over all entries.
     """
 
     def __init__(self, ledger_id: int, base: int, created_ms: int) -> None:
@@ -33,11 +33,11 @@ class MemoryLedger:
 
     @property
     def appended(self) -> int:
-        """Number of entries."""
+        """Number of entries, including those that readers cannot see yet."""
         return len(self.entries)
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int) -> Position:
-        """Add an entry that readers do not see yet, and return its position."""
+        """Append an entry that readers cannot see yet, and return its position."""
         position = Position(self.id, len(self.entries))
         self.entries.append(StoredEntry(position, payload, messages))
         self.times_ms.append(publish_time_ms)
@@ -53,7 +53,7 @@ class MemoryLedger:
         return Position(self.id, entry_id)
 
     def read(self, start: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return visible entries from ``start`` on: at least one, and no more than the limits allow."""
+        """Return visible entries from ``start`` on, within the limits but at least one."""
         found = self.entries[start : min(start + max_entries, self.confirmed)]
         size = 0
         for count, entry in enumerate(found):
@@ -67,11 +67,11 @@ class MemoryLedger:
         return sum(len(entry.payload) for entry in self.entries[start : self.confirmed])
 
     def first_since(self, start: int, time_ms: int) -> int | None:
-        """Return the first visible entry from ``start`` on that was published at ``time_ms`` or later, or None."""
+        """Return the id of the first visible entry from ``start`` on, published at ``time_ms`` or later, or None."""
         times = enumerate(self.times_ms[start : self.confirmed], start)
         return next((entry_id for entry_id, time in times if time >= time_ms), None)
 
     def info(self) -> LedgerInfo:
-        """Return its public state."""
+        """Return the public state of the ledger."""
         is_open = self.closed_ms is None
         return LedgerInfo(self.id, self.confirmed, self.totals.bytes, is_open, self.created_ms)

@@ -1,4 +1,4 @@
-"""A log in memory, and its durable cursors, which outlive their consumers but not the process."""
+"""A log in memory, and its durable cursors, which outlive their consumers but end with the process."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class KeptCursor(MemoryCursor):
-    """A cursor that retains entries; its changes are reported like those of an engine with a disk."""
+    """A cursor that retains entries and confirms changes asynchronously, as engines with a disk do."""
 
     is_durable = True
     log: MemoryLog
 
     async def reset(self, position: Position) -> None:
-        """Make ``position`` the next entry to be delivered and drop all acknowledgements after it.
+        """Make ``position`` the next entry to be delivered, and drop all acknowledgements from there on.
 
-        Cancellation: the cursor has moved all the same.
+        Cancellation: the cursor moves anyway.
 
         Raises:
-            StorageError: the store refuses changes; nothing changed.
+            StorageError: changes are being rejected; nothing has changed.
         """
 
         def reset(done: Done) -> None:
@@ -52,7 +52,7 @@ class KeptCursor(MemoryCursor):
         done: Done | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position`` and change numbers and properties, atomically."""
+        """Atomically acknowledge everything up to ``position`` and change numbers and properties."""
         self.apply_note(position, numbers, forget, properties)
         self.log.changed(done)
 
@@ -64,7 +64,7 @@ class KeptCursor(MemoryCursor):
 
 
 class MemoryLog(LedgerList[MemoryLedger]):
-    """The entries of one topic; see `broker.storage.port.Log`."""
+    """The entries of a topic, in order, and its cursors; implements `broker.storage.port.Log`."""
 
     def __init__(self, store: MemoryStore, name: str) -> None:
         super().__init__()
@@ -81,13 +81,13 @@ class MemoryLog(LedgerList[MemoryLedger]):
 
     @property
     def failure(self) -> StorageError | None:
-        """Why changes are refused at the moment, or None."""
+        """Error that currently prevents changes, or None."""
         return self.core.failure
 
     # Writing
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
-        """Append an entry; ``done`` gets its position, or the error."""
+        """Append an entry, and call ``done`` with its position or the error."""
         error = self._refusal() or self.failure
         if error is not None:
             done(EARLIEST, error)
@@ -110,36 +110,36 @@ class MemoryLog(LedgerList[MemoryLedger]):
             self.delayed_ledgers.add(self._open_ledger().id)
 
     def create(self, done: Done) -> None:
-        """List the log, even while empty."""
+        """Make the store list the log, even if it is empty."""
         if not self.refuses(done):
             self._created()
             self.changed(done)
 
     def barrier(self, done: Done) -> None:
-        """Call ``done`` after the callbacks of all changes so far."""
+        """Call ``done`` after the callbacks of all previous changes."""
         self.changed(done)
 
     def refuses(self, done: Done) -> bool:
-        """Return whether changes are refused now, after reporting that to ``done``."""
+        """Return whether changes are currently rejected; if so, ``done`` is called with the error."""
         error = StorageError(f"log {self.name} was deleted: reopen it") if self.is_deleted else self.failure
         if error is not None:
             done(error)
         return error is not None
 
     def changed(self, done: Done | None) -> None:
-        """Note a change, and report it to ``done`` later."""
+        """Record a change, and call ``done`` later."""
         self.touch()
         if done is not None:
             self.core.later(partial(done, None))
 
     def touch(self) -> None:
-        """Mark the log for the broker's periodic work without a change."""
+        """Mark the log for the broker's periodic work, although it has not changed."""
         self.core.touched[self] = None
 
     async def terminate(self) -> Position:
-        """Accept no more entries and return the position of the last one.
+        """Terminate the log, so that it accepts no more entries, and return the position of the last entry.
 
-        Cancellation: the log is terminated all the same.
+        Cancellation: the log is terminated anyway.
         """
 
         def terminate(done: Done) -> None:
@@ -153,7 +153,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
         return self.last_confirmed
 
     def close_ledger(self) -> None:
-        """Begin a new ledger with the next entry."""
+        """Close the last ledger if it is open, so that the next append creates a new one."""
         last = self.last_ledger
         if last is not None and last.closed_ms is None:
             last.closed_ms = self.core.now_ms()
@@ -163,7 +163,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
         if self.is_deleted:
             return StorageError(f"log {self.name} was deleted: reopen it")
         if self.is_terminated:
-            return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
+            return TopicTerminated(f"topic {self.name} is terminated and accepts no more messages")
         return None
 
     def _created(self) -> None:
@@ -183,30 +183,30 @@ class MemoryLog(LedgerList[MemoryLedger]):
         return tuple(ledger.info() for ledger in self.ledgers_by_id.values())
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries of one ledger from ``start`` on, at least one if there is any."""
+        """Return confirmed entries of one ledger from ``start`` on: at least one if the log contains any."""
         found = self.locate(start)
         return [] if found is None else found[0].read(found[1], max_entries, max_bytes)
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries as `read` does.
+        """Return confirmed entries like `read`.
 
         Cancellation: safe.
         """
         return self.read(start, max_entries, max_bytes)
 
     def messages_at_most(self, position: Position) -> int:
-        """Return how many messages an entry has."""
+        """Return the number of messages in an entry."""
         return self.ledgers_by_id[position.ledger_id].entries[position.entry_id].messages
 
     @property
     def first_compacted(self) -> Position:
-        """Position of the oldest entry of the compacted view and the log together."""
+        """Position of the oldest entry, including those in the compacted view."""
         if self.view is None or self.view.first is None:
             return self.first_position
         return min(self.view.first, self.first_position)
 
     def before(self, position: Position) -> Position:
-        """Return the mark-delete position of a cursor whose next entry is ``position``."""
+        """Same as `LedgerList.before`, but also supports positions that only exist in the compacted view."""
         if self.view is not None and EARLIEST < position < self.first_position:
             return Position(position.ledger_id, max(position.entry_id, 0) - 1)
         return super().before(position)
@@ -219,7 +219,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
         return self.about_bytes_behind(position)
 
     async def position_leaving(self, max_bytes: int) -> Position:
-        """Return the earliest position after which there are at most ``max_bytes`` of payload.
+        """Return the lowest position after which the log contains at most ``max_bytes`` of payload.
 
         Cancellation: safe.
         """
@@ -231,16 +231,16 @@ class MemoryLog(LedgerList[MemoryLedger]):
         return self.before(self.first_position)
 
     async def position_before_time(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position right before the first entry after ``after`` published at ``time_ms`` or later.
+        """Return the position before the first entry after ``after`` that was published at ``time_ms`` or later.
 
         Cancellation: safe.
         """
         return self._before_first_since(time_ms, after, is_by_age=False)
 
     async def position_before_age(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position up to which all entries after ``after`` are older than ``time_ms``.
+        """Return the last position up to which all entries after ``after`` are older than ``time_ms``.
 
-        An entry is older by its publish time, or because its ledger was closed before.
+        An entry is older if it was published or its ledger was closed before that time.
 
         Cancellation: safe.
         """
@@ -261,7 +261,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
     # Cursors
 
     def watch(self, watcher: Watcher) -> None:
-        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
+        """Notify ``watcher`` of dropped ledgers, without retaining entries for it."""
         self._watchers.add(watcher)
 
     def open_cursor(
@@ -273,13 +273,13 @@ class MemoryLog(LedgerList[MemoryLedger]):
         *,
         is_internal: bool = False,
     ) -> KeptCursor:
-        """Return the durable cursor of that name, creating it if needed.
+        """Return the durable cursor with this name, creating it if needed.
 
         Raises:
-            NotAllowed: name or properties are not UTF-8 or too long, or the name is reserved; nothing changed.
-            StorageError: changes are refused, and ``done`` is None.
+            NotAllowed: the name is reserved, or the name or properties are not valid UTF-8 or too long.
+            StorageError: ``done`` is None, and changes are rejected or the log was deleted.
         """
-        check_name("a subscription's name", name)
+        check_name("subscription name", name)
         if not is_internal:
             refuse_internal(name)
         cursor = self.cursors.get(name)
@@ -297,16 +297,16 @@ class MemoryLog(LedgerList[MemoryLedger]):
         return cursor
 
     def memory_cursor(self, name: str, initial: Position, properties: Mapping[str, str] | None = None) -> MemoryCursor:
-        """Return a new cursor that retains no entries."""
+        """Return a new cursor that retains no entries and is not listed."""
         return MemoryCursor(self, name, initial, properties)
 
     async def delete_cursor(self, name: str, *, is_internal: bool = False) -> None:
-        """Delete the durable cursor of that name, if it exists.
+        """Delete the durable cursor with this name, if it exists.
 
-        Cancellation: the cursor is deleted all the same.
+        Cancellation: the cursor is deleted anyway.
 
         Raises:
-            NotAllowed: it is the broker's own, and ``is_internal`` is False.
+            NotAllowed: the name is reserved, and ``is_internal`` is False.
         """
         if not is_internal:
             refuse_internal(name)
@@ -319,7 +319,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
         await called_back(delete)
 
     def remove_cursor(self, name: str) -> KeptCursor | None:
-        """Remove a cursor from the log and return it."""
+        """Remove and return a cursor of the log, or return None."""
         self.touch()
         return self.cursors.pop(name, None)
 
@@ -327,11 +327,11 @@ class MemoryLog(LedgerList[MemoryLedger]):
 
     @property
     def consumed(self) -> Position:
-        """Position that all durable cursors have reached; the last confirmed one without cursors."""
+        """Lowest mark-delete position of all durable cursors, or the last confirmed position without cursors."""
         return min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
 
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Delete ledgers that all durable cursors have passed and retention does not keep; return their ids.
+        """Delete ledgers that all durable cursors have passed and that exceed the retention, and return their ids.
 
         Cancellation: safe.
         """
@@ -350,7 +350,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
         return drop
 
     def next_trim_ms(self, retention_ms: int) -> int | None:
-        """Return when trimming may drop a ledger by age without further changes, or None if never."""
+        """Return the time at which trimming may drop a ledger without further changes to the log, or None."""
         first = next(iter(self.ledgers_by_id.values()), None)
         if first is None or first.closed_ms is None:
             return None
@@ -369,11 +369,11 @@ class MemoryLog(LedgerList[MemoryLedger]):
         self.touch()
 
     def begin_view(self) -> MemoryLog:
-        """Return an empty, unlisted log for a new view of this one."""
+        """Return a new, unlisted log for a view of this log."""
         return MemoryLog(self.core, f"view of {self.name}")
 
     def switch_view(self, hidden: MemoryLog, first: Position | None, horizon: Position, done: Done) -> None:
-        """Make a complete log from `begin_view` the view, and move the compaction cursor to its horizon."""
+        """Install a complete log from `begin_view` as the view, and move the compaction cursor to the horizon."""
         if self.refuses(done):
             return
         self.view = CompactedView(hidden, first, horizon)
@@ -382,16 +382,16 @@ class MemoryLog(LedgerList[MemoryLedger]):
         self.changed(done)
 
     def drop_view(self, hidden: MemoryLog, done: Done) -> None:
-        """Delete the log of a view that is not this log's."""
+        """Delete the log of a view that is not the current one."""
         hidden.delete()
         self.changed(done)
 
     def stale_views(self) -> list[MemoryLog]:
-        """Return nothing: logs of views without a reference are garbage."""
+        """Return an empty list: Python frees unreferenced logs of views."""
         return []
 
     def delete(self) -> None:
-        """Drop all entries and refuse new ones."""
+        """Mark the log as deleted, and drop all entries."""
         self.is_deleted = True
         self._drop_ledgers(list(self.ledgers_by_id))
         self.core.touched.pop(self, None)

@@ -1,4 +1,4 @@
-"""All logs of a storage in memory."""
+"""The in-memory storage of a broker."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PARTIAL_ACKS_BYTES = 64 * 1024 * 1024
 
 
 class MemoryStore:
-    """Logs that end with the process; see `broker.storage.port.LogStore`.
+    """All logs of a broker, kept in memory until the process ends; implements `broker.storage.port.LogStore`.
 
     Args:
-        clock: wall time in seconds.
-        max_ledger_entries: entries after which a log begins a new ledger.
+        clock: returns the wall time, in seconds.
+        max_ledger_entries: maximum number of entries in a ledger.
 
     Attributes:
-        failure: why changes are refused, or None; tests set it.
-        touched: logs that changed since `take_touched`, in order.
+        failure: error with which changes are rejected, or None; only set by tests.
+        touched: logs that have changed since the last `take_touched`, in order.
         is_congested: always False.
     """
 
@@ -52,7 +52,7 @@ class MemoryStore:
         return self._last_ledger_id
 
     def later(self, call: Callable[[], object]) -> None:
-        """Make a call in the next turn of the event loop, after those planned before."""
+        """Schedule ``call`` for the next iteration of the event loop, after all previously scheduled calls."""
         if not self._later:
             asyncio.get_running_loop().call_soon(self._make_calls)
         self._later.append(call)
@@ -63,13 +63,13 @@ class MemoryStore:
             call()
 
     def refuses(self, done: Done | None) -> bool:
-        """Return whether changes are refused now, after reporting that to ``done``."""
+        """Return whether changes are currently rejected; if so, ``done`` is called with the error."""
         if self.failure is not None and done is not None:
             done(self.failure)
         return self.failure is not None
 
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Report to ``done`` later; there is nothing to write."""
+        """Call ``done`` later, without writing anything."""
         if done is not None:
             self.later(lambda: done(self.failure))
 
@@ -77,42 +77,42 @@ class MemoryStore:
         """Do nothing: memory is never congested."""
 
     def has_log(self, name: str) -> bool:
-        """Return whether there is a log of that name."""
+        """Return whether a log with this name exists."""
         log = self._logs.get(name)
         return log is not None and log.is_created
 
     def log_names(self) -> list[str]:
-        """Return the names of all logs."""
+        """Return the names of all existing logs."""
         return [name for name, log in self._logs.items() if log.is_created]
 
     def open_log(self, name: str) -> MemoryLog:
-        """Return the log of that name; a new one is listed after its first change.
+        """Return the log with this name; a new log is listed after its first change.
 
         Raises:
-            NotAllowed: the name is not UTF-8.
+            NotAllowed: the name is not valid UTF-8.
         """
         log = self._logs.get(name)
         if log is None:
-            check_text("a topic's name", name)
+            check_text("topic name", name)
             log = self._logs[name] = MemoryLog(self, name)
         return log
 
     def volatile_log(self, name: str) -> VolatileLog:
-        """Return a log that stays empty, for a non-persistent topic; it is not listed.
+        """Return a log that is always empty, for a non-persistent topic; it is not listed.
 
         Raises:
-            NotAllowed: the name is not UTF-8.
+            NotAllowed: the name is not valid UTF-8.
         """
-        check_text("a topic's name", name)
+        check_text("topic name", name)
         return VolatileLog(self, name)
 
     async def delete_log(self, name: str) -> None:
-        """Delete a log with its cursors, if it exists.
+        """Delete a log and its cursors, if it exists.
 
-        Cancellation: the log is deleted all the same.
+        Cancellation: the log is deleted anyway.
 
         Raises:
-            StorageError: the store refuses changes; nothing changed.
+            StorageError: changes are being rejected; nothing has changed.
         """
 
         def delete(done: Done) -> None:
@@ -128,14 +128,14 @@ class MemoryStore:
         await called_back(delete)
 
     def take_touched(self) -> list[MemoryLog]:
-        """Return the logs that changed since the last call."""
+        """Return the logs that have changed since the last call."""
         touched = list(self.touched)
         self.touched.clear()
         return touched
 
     def used_names(self) -> list[str]:
-        """Return nothing: a log in memory cannot be unloaded."""
+        """Return an empty list: logs in memory cannot be unloaded."""
         return []
 
     def unload(self, names: Iterable[str]) -> None:
-        """Do nothing."""
+        """Do nothing: logs in memory cannot be unloaded."""

@@ -1,6 +1,6 @@
-"""The log of a topic that stores nothing: always empty, and known only to its topic.
+"""The log of a non-persistent topic: always empty, and referenced only by the topic.
 
-Reads find no entry and no durable cursor. Changes are refused.
+Reads find no entries or durable cursors. Changes are rejected.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from .log import MemoryLog
 
 
 class VolatileLog(MemoryLog):
-    """The log of a non-persistent topic; made by `MemoryStore.volatile_log`."""
+    """The log of a non-persistent topic, created by `MemoryStore.volatile_log`."""
 
     def _nothing_is_stored(self) -> NotAllowed:
-        return NotAllowed(f"{self.name} is non-persistent: nothing of it is stored")
+        return NotAllowed(f"{self.name} is non-persistent and stores no data")
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
-        """Refuse an entry."""
+        """Reject an entry."""
         done(EARLIEST, self._nothing_is_stored())
 
     def expect_delayed(self) -> None:
-        """Do nothing: entries are dispatched immediately."""
+        """Do nothing: entries are dispatched immediately, without delays."""
 
     def create(self, done: Done) -> None:
-        """Report success: nothing is stored."""
+        """Report success without storing anything."""
         done(None)
 
     async def terminate(self) -> Position:
-        """Refuse to terminate a log without entries.
+        """Raise an error: a volatile log cannot be terminated.
 
         Cancellation: safe.
 
@@ -53,7 +53,7 @@ class VolatileLog(MemoryLog):
         *,
         is_internal: bool = False,
     ) -> NoReturn:
-        """Refuse a durable cursor.
+        """Raise an error: a volatile log has no durable cursors.
 
         Raises:
             NotAllowed: always.

@@ -1,21 +1,22 @@
-"""The formats of a storage data directory, and the migration of earlier formats to the current one.
+"""The formats of the storage directory, and the migration from earlier formats to the current one.
 
-Design: the catalogue holds the format number and is replaced as a whole with a rename, so directory and number change
-in one step. A directory of an earlier format is read by code that knows it; then, before anything is written in the
-current format, `migrate`
+Design: the catalogue contains the format number and is replaced as a whole with a rename, so that the directory and its
+format number change in one step. A directory in an earlier format is first read. Then, before anything is written in
+the current format, `migrate`
 
-1. copies each file that will be rewritten to ``before-format-N/``; a copy gets its final name once it is complete;
-2. writes the new files beside the old ones;
-3. installs the catalogue with the current number.
+1. copies each file that will be rewritten to ``before-format-N/``, renaming each copy once it is complete;
+2. writes the new files next to the old ones;
+3. installs a catalogue with the current format number.
 
-A kill before the third step leaves a directory of the earlier format, and the next start repeats all of it; a kill
-after it leaves one of the current format. Earlier software rejects the current format by its number. The copies stay
-until they are removed by hand.
+If the process is killed before the third step, the directory still has the earlier format, and the next start repeats
+the migration; afterwards, it has the current format. Older versions reject the current format because of its number.
+The copies are kept until they are removed manually.
 
-Format 1: journal groups carry only the file's id.
-Format 2: groups carry a nonce too, and the catalogue holds its key. Journal files of format 1 are read as they are
+Format 1: journal groups contain only the file id.
+Format 2: groups also contain a nonce, and the catalogue contains its key. Journal files of format 1 remain readable
 until they are recycled, so only the catalogue is rewritten.
-Format 3: the catalogue names the ledgers that may hold delayed entries, which earlier software would deliver at once.
+Format 3: the catalogue lists the ledgers that may contain delayed entries, which older versions would deliver
+immediately.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ logger = logging.getLogger(__name__)
 
 
 def migrate(disk: Disk, directory: str, catalogue: Catalogue, head: Head) -> None:
-    """Migrate a directory to the current format; ``head`` is the head of the new catalogue.
+    """Migrate a directory to the current format; ``head`` becomes the head of the new catalogue.
 
     Raises:
-        DiskFailure: the disk failed; the directory has one format or the other, and the next start continues.
+        DiskFailure: the disk failed. The directory has either format, and the next start completes the migration.
     """
     copies = keep_copies(disk, directory, ("catalogue",))
     write_catalogue(disk, directory, head, catalogue.lines)
     logger.warning(
-        "%s had format %d and has format %d now; what was rewritten is kept in %s", directory, catalogue.format, FORMAT,
-        copies,
+        "migrated data directory %s from format %d to %d; the replaced files are in %s",
+        directory, catalogue.format, FORMAT, copies,
     )  # fmt: skip
 
 
 def keep_copies(disk: Disk, directory: str, names: tuple[str, ...]) -> str:
-    """Copy files to a backup directory, durably, and return its path; copies of earlier attempts are overwritten."""
+    """Copy files to a backup directory durably, overwriting copies of earlier attempts, and return its path."""
     path = f"{directory}/before-format-{FORMAT}"
-    with disk_action("keep a copy before the upgrade in", path):
+    with disk_action("back up the old format to", path):
         disk.make_directory(path)
         there = disk.list(path)
         for name in names:

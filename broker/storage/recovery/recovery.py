@@ -1,17 +1,17 @@
 """Recovery: load a data directory into memory.
 
-Design: start from the catalogue, then replay the journal from the position that it names. The writer has one group in
-flight at a time, so a valid group n proves that all groups before n were synced. This decides what an unreadable group
-n means: if no valid group with a number of n or more comes after it, in this file or a later one, group n was in flight
-when the machine stopped and was never confirmed, and the journal ends there (a torn tail; its pages may have reached
-the disk in any order). Otherwise the disk lost confirmed data, and startup is refused with file and offset: continuing
-would silently drop acknowledged messages.
+Design: load the catalogue, then replay the journal from the position in the catalogue. The writer has only one group in
+flight at a time, so a valid group n proves that all groups before n were synced. This determines the meaning of an
+unreadable group n. If no valid group numbered n or higher follows, in this file or a later one, then group n was in
+flight when the machine stopped and was never confirmed. The journal ends there, with a torn tail whose pages may have
+been written in any order. Otherwise, the disk has lost confirmed data, and startup fails with an error that names the
+file and offset, because continuing would silently drop confirmed messages.
 
-The final end of a file is written in the header of the next file, so a tail that was cut once is never read again. Two
-more points are easily missed. A start after a mere process crash sees pages that are not on disk yet: replayed data is
-synced before anything builds on it, and its last group is rewritten first, because the sync of that group may have
-failed and the kernel may go on showing pages that it will never write. And a power failure may still undo a rename that
-was not synced: the directories are synced first.
+The final end of a file is stored in the header of the next file, so a tail is never read again after it was truncated.
+Two more cases need care. After a process crash, the page cache may contain data that is not on disk yet. Replayed data
+is therefore synced before anything depends on it, and the last group is rewritten first: its sync may have failed, and
+the kernel may then return pages that it will never write. After a power failure, renames that were not synced may be
+undone, so the directories are synced first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from .migration import migrate
 from .replay import Replay, RestingIds, UnknownLog
 
 _NEVER = 2**63  # higher than the number of any journal file
-_CLOSED_MS = 7  # index of the closing time in a ledger's part of a line
-_SHOWN = 3  # unknown logs that an error describes
+_CLOSED_MS = 7  # index of the closing time in the list that describes a ledger
+_SHOWN = 3  # maximum number of unknown logs described in an error
 logger = logging.getLogger(__name__)
 
 
@@ -47,9 +47,9 @@ class Recovered(NamedTuple):
     """The journal's state after recovery.
 
     Attributes:
-        files: the journal's files.
-        end: where the journal ends.
-        salvaged: logs whose creation still has to be recorded.
+        files: journal files.
+        end: end of the journal.
+        salvaged: salvaged logs, whose creation must still be recorded.
     """
 
     files: JournalFiles
@@ -58,18 +58,18 @@ class Recovered(NamedTuple):
 
 
 def recover(core: StorageCore, rng: random.Random) -> Recovered:
-    """Load the content of the directory into ``core``; ``rng`` generates the key of a new journal.
+    """Load the data directory into ``core``; ``rng`` generates the key of a new journal.
 
     Raises:
-        DamagedFile: synced data is missing; names file and offset.
-        NewerFormat: later software wrote the directory.
-        UnknownLogs: there are records of unknown logs, and salvage is off.
+        DamagedFile: synced data is missing or damaged; the message names the file and offset.
+        NewerFormat: a later version wrote the directory.
+        UnknownLogs: the journal contains records of unknown logs, and salvage is disabled.
         DiskFailure: a disk operation failed.
     """
     disk, directory = core.disk, core.directory
     journal, ledgers = f"{directory}/journal", f"{directory}/ledgers"
     for path in (directory, journal, ledgers):
-        with disk_action("make the directory", path):
+        with disk_action("create the directory", path):
             disk.make_directory(path)
     for path in (directory, journal, ledgers):
         with disk_action("sync the directory", path):
@@ -86,8 +86,8 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
         at_rest = _restore_logs(core, catalogue.lines)
     elif _names(disk, journal) or _names(disk, ledgers):
         raise StorageError(
-            f"{directory} holds data but no catalogue; restore {directory}/catalogue from a copy, "
-            "or move the directory away to start empty"
+            f"data directory {directory} contains data but no catalogue: restore {directory}/catalogue from a backup, "
+            "or move the directory away to start with an empty one"
         )
     else:
         write_catalogue(disk, directory, core.catalogue_head(start), ())
@@ -96,16 +96,18 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
     reader = _JournalReader(disk, files, start, core.journal_key)
     for path, offset, group in reader.groups():
         try:
-            replay.apply(group.body, f"{path} from offset {offset} on")
+            replay.apply(group.body, f"{path} at offset {offset}")
         except (ValueError, KeyError, TypeError, struct.error) as exc:
             what = exc if isinstance(exc, ValueError) else repr(exc)
-            raise DamagedFile(path, offset, f"group {group.number} has a valid checksum but {what}") from exc
+            raise DamagedFile(
+                path, offset, f"group {group.number} has a valid checksum but invalid content: {what}"
+            ) from exc
     unknown = replay.unknown_logs()
     if unknown and not core.config.salvage:
         raise UnknownLogs(_explain(directory, unknown))
     salvaged = tuple(replay.adopt(each) for each in unknown)
     replay.finish()
-    # Only after the replay: a directory that cannot be opened is left unchanged.
+    # Migrate only after the replay, so that a directory that cannot be recovered remains unchanged.
     if catalogue is not None and catalogue.format < FORMAT:
         if catalogue.head.journal_key is None:
             end = reader.end
@@ -120,14 +122,14 @@ def _explain(directory: str, unknown: Sequence[UnknownLog]) -> str:
     more = f"; {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
     records = sum(each.records for each in unknown)
     return (
-        f"{directory} holds {records} records of {len(unknown)} topics that were never created nor deleted:"
-        f" {shown}{more}; start `magnetar broker --salvage` (or standalone) once to get them back as topics of"
-        " generated names, or restore the directory from a copy"
+        f"data directory {directory} contains {records} records of {len(unknown)} topics that were neither created nor"
+        f" deleted: {shown}{more}; run `magnetar broker --salvage` (or `magnetar standalone --salvage`) once to recover"
+        " them under generated names, or restore the directory from a backup"
     )
 
 
 def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
-    """Restore the logs of the catalogue; returns the ids of those that stay unloaded."""
+    """Restore the logs listed in the catalogue, and return the ids of the logs that remain unloaded."""
     at_rest = RestingIds()
     used: dict[int, TopicLog] = {}
     views: dict[int, Mapping[str, Any]] = {}
@@ -140,7 +142,7 @@ def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
         log = used[state["log"]] = TopicLog.from_line(core, line)
         core.logs.add(log)
         log.close_ledger()
-        if state.get("view") is not None:  # absent in catalogues written before compaction existed
+        if state.get("view") is not None:  # missing in catalogues older than compaction
             views[log.id] = state["view"]
     for log_id, view in views.items():
         restore_view(used[log_id], view, used)
@@ -148,7 +150,7 @@ def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
 
 
 def _may_rest(state: Mapping[str, Any]) -> bool:
-    # A ledger that was open counts as closed from now on, which the log has to record.
+    # A log with an open ledger must be loaded, because the ledger is closed during recovery.
     are_closed = all(len(ledger) > _CLOSED_MS and ledger[_CLOSED_MS] is not None for ledger in state["ledgers"])
     return are_closed and state.get("view") is None and not state["name"].startswith(HIDDEN)
 
@@ -159,7 +161,7 @@ def _names(disk: Disk, directory: str) -> list[str]:
 
 
 def _remove_strays(core: StorageCore, at_rest: RestingIds, directory: str) -> None:
-    """Remove files of deleted ledgers whose removal was interrupted."""
+    """Remove the files of deleted ledgers that were not removed before."""
     wanted = {f"{ledger_id}.ledger" for log in core.logs.used.values() for ledger_id in log.ledgers_by_id}
     wanted.update(f"{ledger_id}.ledger" for ledger_id in at_rest.ledgers)
     for name in _names(core.disk, directory):
@@ -172,10 +174,10 @@ def _remove_strays(core: StorageCore, at_rest: RestingIds, directory: str) -> No
 
 
 class _JournalReader:
-    """Reads the groups from ``start`` to the end of the journal.
+    """Reads all journal groups from ``start`` on.
 
     Attributes:
-        end: where the journal ends; valid after `groups` is exhausted.
+        end: end of the journal; valid once `groups` is exhausted.
     """
 
     def __init__(self, disk: Disk, files: JournalFiles, start: JournalEnd, key: JournalKey) -> None:
@@ -196,7 +198,7 @@ class _JournalReader:
                 self._paths[sequence] = f"{files.directory}/{name}"
 
     def groups(self) -> Iterator[tuple[str, int, layout.Group]]:
-        """Yield (path, offset, group) in order.
+        """Yield (path, offset, group) for each group, in order.
 
         Raises:
             DamagedFile: confirmed data is missing (see the module docstring).
@@ -208,20 +210,20 @@ class _JournalReader:
             first = headers.get(self._start.sequence)
             if first is None or first.file_id != begun_id:
                 raise DamagedFile(
-                    self._files.path(self._start.sequence), 0, "missing, or another file than the catalogue names"
+                    self._files.path(self._start.sequence), 0, "missing, or not the file that the catalogue refers to"
                 )
         for sequence in range(self._start.sequence, last + 1):
             header = headers.get(sequence)
             if header is None:
                 raise DamagedFile(
-                    self._files.path(sequence), 0, f"unreadable or missing, but journal file {last} follows it"
+                    self._files.path(sequence), 0, f"missing or unreadable, but a later journal file ({last}) exists"
                 )
             offset, first_group = layout.PAGE, header.first_group
             if sequence == self._start.sequence and begun_id is not None:
                 offset, first_group = self._start.offset, self._start.group
             elif first_group < self.end.group:
                 raise DamagedFile(
-                    self._paths[sequence], 0, f"begins with group {first_group}, expected {self.end.group}"
+                    self._paths[sequence], 0, f"starts with group {first_group}, expected {self.end.group}"
                 )
             self.end = JournalEnd(sequence, offset, first_group, header.file_id)
             self._nonce = header.nonce
@@ -230,7 +232,7 @@ class _JournalReader:
             self._files.used.append(sequence)
 
     def _headers(self) -> dict[int, layout.FileHeader]:
-        """Return the headers of the files that have been begun."""
+        """Return the headers of the files that have been started, by number."""
         headers = {}
         for sequence in sorted(self._paths):
             content = self._content(sequence, layout.PAGE)
@@ -242,23 +244,23 @@ class _JournalReader:
         for sequence, path in sorted(self._paths.items()):
             if sequence in headers:
                 continue
-            # Never begun: new, prepared, or renamed for recycling. It is damaged if it has a group newer than anything
-            # a recycled file can hold, because groups are written only after the header was synced.
+            # The file was never started: it is new, prepared, or renamed for recycling. It is damaged if it contains a
+            # group that is newer than the content of any recycled file, because the header is synced before groups.
             begun = self._start.file_id is not None and sequence == self._start.sequence
             content = self._content(sequence, None)
             is_ours = partial(self._may_be_of, sequence)
             first = layout.PAGE
             if layout.is_prepared(content[: layout.PAGE], sequence):
-                # The header is written with the first group: a group without it was in flight.
+                # The header is written together with the first group, so a group without it was in flight.
                 group = layout.decode_group(content, layout.PAGE, len(content))
                 first = group.end if group is not None and is_ours(group) else first
             if begun or layout.find_group(content, first, least_group, is_ours) is not None:
-                raise DamagedFile(path, 0, "the header of a journal file with groups in it is unreadable")
+                raise DamagedFile(path, 0, "the file contains groups, but its header is unreadable")
             self._files.free.append(path)
         return headers
 
     def _may_be_of(self, sequence: int, found: layout.Group) -> bool:
-        """Return whether a group was written to file ``sequence``, whose header is unreadable."""
+        """Return whether a group may belong to file ``sequence``, whose header is unreadable."""
         if sequence < self._key.since and not found.nonce:
             return True  # format 1: the group has no nonce to check
         return found.nonce == layout.nonce_of(self._key.key, sequence, found.file_id)
@@ -267,7 +269,7 @@ class _JournalReader:
         return found.file_id == self.end.file_id and found.nonce == self._nonce
 
     def _groups_of_file(self, limit: int | None) -> Iterator[tuple[str, int, layout.Group]]:
-        """Yield the groups of file ``self.end.sequence``; ``limit`` is their end, None for the last file."""
+        """Yield the groups of file ``self.end.sequence`` up to ``limit``, which is None for the last file."""
         sequence = self.end.sequence
         path = self._paths[sequence]
         content = self._content(sequence, None, sync=True)
@@ -275,8 +277,8 @@ class _JournalReader:
         last = offset  # offset of the last group
         while limit is None or offset < limit:
             group = layout.decode_group(content, offset, len(content))
-            # The journal ends where the next group of this file is missing: other content is damage, a group that was
-            # in flight, or old content of a recycled file.
+            # The journal ends where the next group of this file is missing. Any content there is damaged, was in
+            # flight, or is old content of a recycled file.
             if group is None or not self._is_of_this(group) or group.number != number:
                 self._check_torn(path, content, offset, limit)
                 break
@@ -287,9 +289,9 @@ class _JournalReader:
             self._write_again(path, content, last, offset)
 
     def _write_again(self, path: str, content: bytes, begin: int, end: int) -> None:
-        """Rewrite the header and the last group of the journal: only their sync may have failed.
+        """Rewrite the header and the last group of the journal, because their sync may have failed.
 
-        The kernel marks pages whose write failed as clean, and a process that starts then reads them from memory.
+        The kernel marks pages as clean even if writing them failed, so they may only exist in the page cache.
         """
         with disk_action("write to the journal", path), closing(self._disk.open(path)) as file:
             file.write(0, [content[: layout.PAGE]])
@@ -298,18 +300,25 @@ class _JournalReader:
             file.sync()
 
     def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
-        """Raise DamagedFile unless the content at ``offset`` can be the group that was in flight."""
+        """Raise DamagedFile unless the content at ``offset`` may be the group that was in flight."""
         number = self.end.group
         if limit is not None:
             raise DamagedFile(
-                path, offset, f"group {number} is unreadable, but the journal goes on up to offset {limit}"
+                path, offset, f"group {number} is unreadable, but the file contains groups up to offset {limit}"
             )
         later = layout.find_group(content, offset, number, self._is_of_this)
         if later is not None:
-            raise DamagedFile(path, offset, f"group {number} is unreadable, but a later one follows at offset {later}")
+            raise DamagedFile(
+                path, offset, f"group {number} is unreadable, but a later group follows at offset {later}"
+            )
         if any(content[offset : offset + layout.PAGE]):
-            logger.info("journal %s ends at offset %d: group %d was in flight", path, offset, number)
-        # A number is never reused, even if parts of the torn group turn up later.
+            logger.info(
+                "recovered journal %s up to offset %d: dropped group %d, which was still in flight",
+                path,
+                offset,
+                number,
+            )
+        # Never reuse the number, since parts of the torn group may appear later.
         self.end = JournalEnd(self.end.sequence, offset, number + 1, self.end.file_id)
 
     def _content(self, sequence: int, length: int | None, *, sync: bool = False) -> bytes:

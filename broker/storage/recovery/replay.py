@@ -1,10 +1,10 @@
-"""Application of journal records to logs, ledgers and cursors during recovery.
+"""Replay of journal records during recovery.
 
-Design: records about deleted objects are skipped: acknowledgements may follow the deletion of their cursor. A log that
-has records but was neither created nor deleted is another matter: its entries were confirmed to a producer. Its records
-are applied to a log with a generated name, and recovery decides whether to refuse the start or to adopt that log.
+Design: records of deleted objects are skipped, since acknowledgements may follow the deletion of their cursor. A log
+with records that was neither created nor deleted is different, because its entries were confirmed to a producer. Its
+records are applied to a log with a generated name, and recovery either fails the startup or adopts that log.
 
-Ids found in any record, known or not, count as used: a position never names two entries.
+All ids found in records count as used, even for unknown objects, so that a position never identifies two entries.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
 
 SALVAGED = "persistent://public/default/salvaged-"
-"""Name prefix of salvaged logs; the log's id follows."""
+"""Name prefix of salvaged logs, followed by the log id."""
 
 _INTERNAL_CURSORS = {COMPACTION_CURSOR, "pulsar.dedup"}
-_BEGINS = {"begin_ledger", "open_cursor"}  # changes that only an existing log can have
+_BEGINS = {"begin_ledger", "open_cursor"}  # changes that prove that the log existed
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class UnknownLog:
-    """A log with records that was neither created nor deleted.
+    """A log that has records but was neither created nor deleted.
 
     Attributes:
-        log: the result of its records, under a generated name.
-        place: file and offset of its first record.
-        records: the number of its records.
+        log: log to which the records were applied, with a generated name.
+        place: file and offset of the first record.
+        records: number of records.
     """
 
     log: TopicLog
@@ -49,16 +49,16 @@ class UnknownLog:
     records: int = 0
 
     def describe(self) -> str:
-        """Return its description for an error."""
+        """Return a description for error messages."""
         entries, cursors = self.log.entry_count, sorted(self.log.cursors)
         named = f", subscriptions {', '.join(map(repr, cursors))}" if cursors else ""
         return f"log {self.log.id} with {self.records} records ({entries} entries{named}) in {self.place}"
 
 
 class _Names:
-    """Log names by id; kept in two arrays until the first lookup, which a clean stop makes unnecessary.
+    """Log names by id, stored as two arrays until the first lookup; after a clean shutdown, there are no lookups.
 
-    A dictionary would fragment the memory of a start with many logs.
+    With many logs, a dictionary would fragment memory during startup.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Names:
         return iter(self._ids if self._by_id is None else self._by_id)
 
     def add(self, id_: int, name: str) -> None:
-        """Add an id, before the first lookup."""
+        """Add an id; must not be called after the first lookup."""
         self._ids.append(id_)
         self._names.append(name)
 
@@ -80,16 +80,16 @@ class _Names:
         return self._by_id
 
     def get(self, id_: int) -> str | None:
-        """Return the name of an id, or None."""
+        """Return the log name for an id, or None."""
         return self._read().get(id_)
 
     def remove(self, id_: int) -> None:
-        """Forget an id."""
+        """Remove an id."""
         del self._read()[id_]
 
 
 class RestingIds:
-    """The ids of unloaded logs, their cursors and their ledgers, each with the name of the log."""
+    """The ids of unloaded logs, their cursors and their ledgers, each mapped to the log name."""
 
     def __init__(self) -> None:
         self.logs = _Names()
@@ -97,7 +97,7 @@ class RestingIds:
         self.ledgers = _Names()
 
     def add(self, state: Mapping[str, Any]) -> None:
-        """Add the ids in a line of the catalogue."""
+        """Add the ids in a catalogue line."""
         name = state["name"]
         self.logs.add(state["log"], name)
         for cursor in state["cursors"]:
@@ -106,7 +106,7 @@ class RestingIds:
             self.ledgers.add(ledger[0], name)
 
     def remove(self, log: TopicLog) -> None:
-        """Remove the ids of a log that is loaded now."""
+        """Remove the ids of a log that has been loaded."""
         self.logs.remove(log.id)
         for cursor in log.cursors.values():
             self.cursors.remove(cursor.id)
@@ -118,8 +118,8 @@ class Replay:
     """Applies records in journal order.
 
     Args:
-        core: the storage to apply them to.
-        at_rest: ids of unloaded logs; logs with records are loaded, and their ids are removed.
+        core: storage that the records are applied to.
+        at_rest: ids of unloaded logs; the ids of logs that have records are removed, because these logs are loaded.
     """
 
     def __init__(self, core: StorageCore, at_rest: RestingIds) -> None:
@@ -133,7 +133,7 @@ class Replay:
         self._deleted_logs: set[int] = set()
         self._deleted_ledgers: set[int] = set()
         self._unknown: dict[int, UnknownLog] = {}
-        # Older cursors existed when the catalogue was written, and were deleted if it lacks them.
+        # Lower ids are older than the catalogue: if such an object is missing in it, the object was deleted.
         self._first_new_object = core.ids.next_object
         self._deleted_cursors: set[int] = set()
         self._lost_cursors: dict[int, int] = {}
@@ -145,7 +145,7 @@ class Replay:
         self._ledgers.update(log.ledgers_by_id)
 
     def _find(self, found: Mapping[int, T], at_rest: _Names, id_: int) -> T | None:
-        """Return the object with an id, loading its log if necessary."""
+        """Return the object with this id, loading its log if needed, or None."""
         if (name := at_rest.get(id_)) is not None:
             log = self._core.logs.get(name)
             assert log is not None
@@ -157,11 +157,11 @@ class Replay:
         """Apply the records of one group.
 
         Args:
-            body: the body of the group.
-            place: file and offset, for errors.
+            body: body of the group.
+            place: file and offset, for error messages.
 
         Raises:
-            ValueError: a record contradicts earlier ones.
+            ValueError: a record is invalid or contradicts earlier records.
             KeyError: a record lacks a field.
         """
         self._place = place
@@ -174,10 +174,10 @@ class Replay:
                 self._change(record)
 
     def unknown_logs(self) -> list[UnknownLog]:
-        """Return the logs that were neither created nor deleted, after the last group.
+        """Return the logs that were neither created nor deleted; call this after the last group.
 
-        Logs with nothing but an internal cursor are left out: earlier software could open one on a log that was being
-        deleted.
+        Logs that only have an internal cursor are omitted, because older versions could create that cursor while the
+        log was being deleted.
         """
         return [
             each
@@ -186,7 +186,7 @@ class Replay:
         ]
 
     def adopt(self, unknown: UnknownLog) -> TopicLog:
-        """Add an unknown log to the storage, and return it."""
+        """Add an unknown log to the storage and return it."""
         log = unknown.log
         while log.name in self._core.logs:
             log.name += "-again"
@@ -196,7 +196,7 @@ class Replay:
         return log
 
     def finish(self) -> None:
-        """Remove half-begun ledgers: a ledger without entries was never visible."""
+        """Remove ledgers without entries, which were never visible, and unreferenced hidden logs."""
         for log in self._core.logs.used.values():
             log.close_ledger()
             if any(not ledger.confirmed for ledger in log.ledgers_by_id.values()):
@@ -204,7 +204,7 @@ class Replay:
         forget_unreferenced(self._core)
         if self._lost_cursors:
             logger.warning(
-                "%d records of %d subscriptions that were never created nor deleted are passed over",
+                "skipped %d records of %d subscriptions that were neither created nor deleted",
                 sum(self._lost_cursors.values()), len(self._lost_cursors),
             )  # fmt: skip
 
@@ -213,10 +213,12 @@ class Replay:
         if ledger is None:
             self._core.ids.saw(ledger=record.ledger_id)
             if record.ledger_id not in self._deleted_ledgers:
-                raise ValueError(f"holds entry {record.entry_id} of ledger {record.ledger_id}, which was never begun")
+                raise ValueError(
+                    f"entry {record.entry_id} belongs to ledger {record.ledger_id}, which was never created"
+                )
             return
         if record.entry_id != ledger.appended:
-            raise ValueError(f"entry {record.entry_id} of ledger {ledger.id} comes where {ledger.appended} is due")
+            raise ValueError(f"found entry {record.entry_id} of ledger {ledger.id}, expected entry {ledger.appended}")
         position = Position(record.ledger_id, record.entry_id)
         size = len(record.payload)
         entry = StoredEntry(position, record.payload, record.messages)
@@ -279,7 +281,7 @@ class Replay:
         ids.saw(ledger=max([change.get("ledger", -1), *change.get("ledgers", ())]))
 
     def _log(self, log_id: int, what: str) -> TopicLog | None:
-        """Return the log that a change is about, or None if it is deleted."""
+        """Return the log that a change applies to, or None if it was deleted."""
         log = self._find(self._logs, self._at_rest.logs, log_id)
         if log is None:
             if what == "delete_log":
@@ -333,7 +335,7 @@ class Replay:
         elif what == "delete_log":
             self._delete_log(log)
         else:
-            raise ValueError(f"change {what!r} is unknown")
+            raise ValueError(f"unknown change {what!r}")
 
     def _delete_log(self, log: TopicLog) -> None:
         for ledger in log.drop():

@@ -1,6 +1,6 @@
-"""The storage engines that the conformance suite runs on.
+"""The storage engines that the conformance suite tests.
 
-An engine of its own package is added to `ENGINES`; nothing else here depends on one.
+To test another engine, add it to `ENGINES`; nothing else in this package depends on a specific engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magnetar.errors import MagnetarError
 from magnetar.tasks import called_back, settle
 
 LEDGER_ENTRIES = 10
-"""Entries after which the tested logs begin a new ledger."""
+"""Maximum number of entries in a ledger of the tested logs."""
 
 Clock = Callable[[], float]
 Opened = AbstractAsyncContextManager[LogStore]
@@ -41,20 +41,20 @@ async def memory(directory: Path, clock: Clock) -> AsyncIterator[LogStore]:
 
 
 ENGINES: dict[str, Callable[[Path, Clock], Opened]] = {"journal": journal, "memory": memory}
-"""Each opens a store in an empty directory, and again in one that it used before."""
+"""Functions that open a store, in an empty directory or in a directory that the same engine used before."""
 DURABLE = ["journal"]
-"""Engines whose logs are there again when the store is opened again."""
+"""Engines whose logs survive closing and reopening the store."""
 
 
 async def append(log: Log, payload: bytes, messages: int = 1, time_ms: int = 0) -> Position:
-    """Append an entry and return its position; raises the reason if the log refuses it."""
+    """Append an entry and return its position, or raise the error if the log rejects it."""
     stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
     log.append(payload, messages, time_ms, lambda position, error: settle(stored, error or position))
     return await stored
 
 
 async def created(store: LogStore, name: str, entries: int = 0) -> Log:
-    """Return a new log with so many entries, of which number 5 is ``b"5"``."""
+    """Return a new log with ``entries`` entries, where the payload of an entry is its index: ``b"0"``, ``b"1"``, …"""
     log = store.open_log(name)
     await called_back(log.create)
     for number in range(entries):
@@ -63,18 +63,18 @@ async def created(store: LogStore, name: str, entries: int = 0) -> Log:
 
 
 async def everything(log: Log, max_entries: int = 3, max_bytes: int = 1000) -> list[StoredEntry]:
-    """Return all entries, read in pieces."""
+    """Return all entries of a log, read in pieces."""
     found: list[StoredEntry] = []
     position = log.first_position
     while piece := await log.load(position, max_entries, max_bytes):
-        assert len({entry.position.ledger_id for entry in piece}) == 1, "a piece is of one ledger"
+        assert len({entry.position.ledger_id for entry in piece}) == 1, "all entries of a piece are in the same ledger"
         found += piece
         position = log.next_position(piece[-1].position)
     return found
 
 
 async def refusal(log: Log, payload: bytes = b"x") -> MagnetarError:
-    """Return why the log refuses an entry."""
+    """Return the error with which the log rejects an entry."""
     try:
         position = await append(log, payload)
     except MagnetarError as error:

@@ -1,4 +1,4 @@
-"""Acknowledgements on each engine, compared with a set of acknowledged entries, for random operations."""
+"""Random operations on cursors of each engine, compared with a set of acknowledged entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker requires of a storage engine (`broker.storage.port`), on each engine."""
+"""Tests that each storage engine implements the interface in `broker.storage.port`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
         yield it
 
 
-async def test_entries_are_read_as_they_were_appended(store: LogStore) -> None:
+async def test_entries_are_read_in_append_order(store: LogStore) -> None:
     log = await created(store, NAME)
     assert log.last_confirmed == EARLIEST
     assert await everything(log) == []
@@ -67,17 +67,17 @@ async def test_entries_are_read_as_they_were_appended(store: LogStore) -> None:
     assert [ledger.is_open for ledger in log.ledgers()] == [False] * 3 + [True]
 
 
-async def test_reads_keep_to_their_limits(store: LogStore) -> None:
+async def test_reads_respect_their_limits(store: LogStore) -> None:
     log = await created(store, NAME)
     positions = [await append(log, bytes(100)) for _ in range(5)]
     assert len(await log.load(EARLIEST, 3, 10_000)) == 3
     assert len(await log.load(EARLIEST, 10, 250)) == 2
-    assert len(await log.load(EARLIEST, 10, 1)) == 1, "one entry is returned even if it is too large"
+    assert len(await log.load(EARLIEST, 10, 1)) == 1, "at least one entry is returned, even if it is too large"
     assert [entry.position for entry in await log.load(positions[3], 10, 10_000)] == positions[3:]
     assert await log.load(log.next_position(positions[4]), 10, 10_000) == []
 
 
-async def test_positions_are_counted(store: LogStore) -> None:
+async def test_entries_between_positions_are_counted(store: LogStore) -> None:
     log = await created(store, NAME, 25)
     positions = [entry.position for entry in await everything(log)]
     assert log.entries_between(EARLIEST, positions[24]) == 25
@@ -100,7 +100,7 @@ async def test_bytes_are_counted(store: LogStore) -> None:
     assert await log.bytes_behind(EARLIEST) == log.total_bytes == sum(sizes)
 
 
-async def test_publish_times_are_searched(store: LogStore, clock: Clock) -> None:
+async def test_positions_are_found_by_publish_time_and_age(store: LogStore, clock: Clock) -> None:
     log = await created(store, NAME)
     times = [500, 100, 900, 300, 900, 200]
     positions = [await append(log, b"x", time_ms=time) for time in times]
@@ -113,11 +113,11 @@ async def test_publish_times_are_searched(store: LogStore, clock: Clock) -> None
     log.close_ledger()
     newer = await append(log, b"x", time_ms=20_000_000)
     long_after_ms = int(clock.now_s * 1000) + 1
-    assert await log.position_before_age(long_after_ms) == positions[-1], "its ledger was closed before"
+    assert await log.position_before_age(long_after_ms) == positions[-1], "the ledger was closed before that time"
     assert await log.position_before_age(30_000_000) == newer
 
 
-async def test_a_terminated_log_accepts_nothing(store: LogStore) -> None:
+async def test_a_terminated_log_rejects_entries(store: LogStore) -> None:
     log = await created(store, NAME, 3)
     assert await log.terminate() == log.last_confirmed
     assert isinstance(await refusal(log), TopicTerminated)
@@ -125,7 +125,7 @@ async def test_a_terminated_log_accepts_nothing(store: LogStore) -> None:
     assert len(await everything(log)) == 3
 
 
-async def test_logs_are_listed_and_deleted_alone(store: LogStore) -> None:
+async def test_deleting_a_log_does_not_affect_other_logs(store: LogStore) -> None:
     log = await created(store, NAME, 3)
     other = await created(store, NAME + "2", 2)
     assert sorted(store.log_names()) == [NAME, NAME + "2"]
@@ -139,7 +139,7 @@ async def test_logs_are_listed_and_deleted_alone(store: LogStore) -> None:
     successor = await created(store, NAME, 1)
     assert successor is not log
     assert successor.entry_count == 1
-    assert successor.first_position > other.first_position, "positions are never used again"
+    assert successor.first_position > other.first_position, "positions are never reused"
 
 
 async def test_a_volatile_log_stores_nothing(store: LogStore) -> None:
@@ -158,7 +158,7 @@ async def test_cursors_have_names_properties_and_numbers(store: LogStore) -> Non
     await called_back(lambda done: log.open_cursor("s", EARLIEST, {"a": "b"}, done))
     cursor = log.cursors["s"]
     assert (cursor.name, cursor.is_durable, cursor.properties, cursor.numbers) == ("s", True, {"a": "b"}, {})
-    assert log.open_cursor("s", log.last_confirmed, {"c": "d"}) is cursor, "an existing one is left as it is"
+    assert log.open_cursor("s", log.last_confirmed, {"c": "d"}) is cursor, "an existing cursor is not changed"
     assert cursor.backlog_entries == 3
     first = log.first_position
     await called_back(lambda done: cursor.note(first, {"n": 1, "m": 2}, (), done, {"e": "f"}))
@@ -186,7 +186,7 @@ async def test_a_memory_cursor_is_not_listed(store: LogStore) -> None:
     assert not log.cursors
 
 
-async def test_parts_of_an_entry_are_acknowledged(store: LogStore) -> None:
+async def test_single_messages_of_an_entry_are_acknowledged(store: LogStore) -> None:
     log = await created(store, NAME)
     position = await append(log, b"xyz", messages=3)
     cursor = log.open_cursor("s", EARLIEST)
@@ -201,7 +201,7 @@ async def test_parts_of_an_entry_are_acknowledged(store: LogStore) -> None:
     assert (cursor.mark_delete, cursor.backlog_entries) == (position, 0)
 
 
-async def test_positions_that_never_existed_change_nothing(store: LogStore) -> None:
+async def test_acknowledging_positions_that_never_existed_has_no_effect(store: LogStore) -> None:
     log = await created(store, NAME, 3)
     cursor = log.open_cursor("s", EARLIEST)
     last = log.last_confirmed
@@ -217,7 +217,7 @@ async def test_only_consumed_ledgers_are_trimmed(store: LogStore, clock: Clock) 
     cursor = log.open_cursor("s", EARLIEST)
     assert await log.trim(0, 0) == []
     await called_back(lambda done: cursor.acknowledge_up_to(positions[2 * LEDGER_ENTRIES], None, done))
-    assert await log.trim(60_000, -1) == [], "younger than the retention"
+    assert await log.trim(60_000, -1) == [], "the ledgers are within the retention time"
     clock.now_s += 61
     assert log.next_trim_ms(-1) is None
     assert log.next_trim_ms(60_000) == int((clock.now_s - 1) * 1000)
@@ -236,7 +236,7 @@ async def test_only_consumed_ledgers_are_trimmed(store: LogStore, clock: Clock) 
     assert cursor.backlog_entries == 1
 
 
-async def test_delayed_entries_are_known_by_ledger(store: LogStore) -> None:
+async def test_ledgers_with_delayed_entries_are_recorded(store: LogStore) -> None:
     log = await created(store, NAME, 1)
     assert not log.delayed_ledgers
     log.expect_delayed()
@@ -282,7 +282,7 @@ async def test_a_view_replaces_older_entries(store: LogStore) -> None:
     assert [entry.position for entry in await reading.load(log.next_position(entries[14].position), 9, 99)] == [later]
 
 
-async def test_a_barrier_follows_all_changes_before_it(store: LogStore) -> None:
+async def test_a_barrier_completes_after_all_previous_changes(store: LogStore) -> None:
     log = await created(store, NAME)
     ends: list[str] = []
     log.append(b"x", 1, 0, lambda *_: ends.append("entry"))
@@ -304,7 +304,7 @@ async def test_changed_logs_are_reported_once(store: LogStore) -> None:
 
 
 @pytest.mark.parametrize("engine", DURABLE)
-async def test_what_was_confirmed_is_there_after_a_restart(engine: str, tmp_path: Path, clock: Clock) -> None:
+async def test_confirmed_changes_survive_a_restart(engine: str, tmp_path: Path, clock: Clock) -> None:
     async with ENGINES[engine](tmp_path / "store", clock) as store:
         log = await created(store, NAME, 25)
         entries = await everything(log)
