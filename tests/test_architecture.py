@@ -320,6 +320,22 @@ def test_imports_point_to_lower_layers() -> None:
     assert not (stale := set(EXCEPTIONS) - set(found)), f"these are no exceptions any more: {sorted(stale)}"
 
 
+def test_the_broker_knows_no_storage_engine() -> None:
+    """Everything above the storage uses its port, so that an engine can be replaced."""
+    port = ("port", "entry", "compacted_view", "cursors.names", "cursors.bitmap")
+    allowed = {f"broker.storage.{name}" for name in port}
+    wrong = [
+        f"{one.module}:{one.line} imports {one.inside}"
+        for one in all_imports()
+        if within(one.module, "broker")
+        and not within(one.module, "broker.storage")
+        and one.inside is not None
+        and within(one.inside, "broker.storage")
+        and one.inside not in allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_imports_inside_the_package_are_relative() -> None:
     wrong = [
         f"{found.module}:{found.line}"

@@ -105,9 +105,9 @@ def _count_consumers(topic: Topic) -> int:
 
 
 def _check(command: pb.CommandSubscribe) -> None:
-    check_text("a topic's name", command.topic)
-    check_name("a subscription's name", command.subscription)
-    check_name("a consumer's name", command.consumer_name)
+    check_text("topic name", command.topic)
+    check_name("subscription name", command.subscription)
+    check_name("consumer name", command.consumer_name)
     check_properties("subscription property", {pair.key: pair.value for pair in command.subscription_properties})
     check_properties("consumer property", {pair.key: pair.value for pair in command.metadata})
     if not command.subscription.strip():
