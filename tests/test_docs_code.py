@@ -20,7 +20,7 @@ import yaml
 from tests.support.doc_blocks import CHANGES_THE_MACHINE, COMMAND, OUTSIDE, PAGES, ROOT, Block, blocks_of
 from tests.support.doc_reader import is_client
 
-LANGUAGES = {"python", "sh", "output", "text", "yaml", "toml", "json", "sql"}
+LANGUAGES = {"python", "sh", "output", "text", "yaml", "toml", "json", "sql", "java", "go"}
 
 
 def blocks(*languages: str) -> list[Block]:
@@ -117,12 +117,14 @@ NOT_RUN = {
         "installs from the package index",
         *4 * ["needs the extra spark; tests/spark runs such programs"],
     ],
+    "docs/how-to/requirements.md": ["installs from the package index"],
     "docs/how-to/spark-cluster.md": ["needs several machines; examples/spark/cluster.py starts all on one"],
     "docs/how-to/spark-credentials.md": ["needs a broker with TLS and tokens"],
     "docs/how-to/spark-dataframe-functions.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/how-to/spark-delta-iceberg.md": [
         "needs jars of Delta; make test-spark-versions writes such tables",
         "installs from the package index",
+        "downloads from Maven's repository",
     ],
     "docs/how-to/spark-functions.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/how-to/spark-read.md": ["needs the extra spark; tests/spark runs such programs"],
