@@ -106,12 +106,7 @@ NOT_RUN = {
     "docs/development/soak-tests.md": ["takes hours"],
     "docs/development/tests.md": ["runs the test suite"],
     "README.md": ["clones this repository and builds it"],
-    "docs/cli.md": [
-        "needs zsh and fish",
-        "names a host, a token and a certificate; docs/security.md has such commands on a server of its own",
-        *5 * ["synopsis; tests/test_docs.py looks for each command and flag"],
-    ],
-    "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
+    "docs/cli.md": ["needs zsh and fish"],
     "docs/explanation/spark-functions.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/get-started/spark.md": [
         "installs from the package index",
@@ -131,8 +126,14 @@ NOT_RUN = {
     "docs/how-to/spark-requirements.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/how-to/spark-scheduled-runs.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/get-started/first-function.md": ["clones this repository and installs it"],
+    "docs/how-to/workers-on-pulsar.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],
+    "docs/reference/command-line.md": [
+        "names a host, a token and a certificate; docs/how-to/secure-a-server.md has such commands on a server of its own"
+    ],
+    "docs/reference/commands.md": 4 * ["synopsis; tests/test_docs.py looks for each command and flag"],
+    "docs/reference/servers.md": ["synopsis; tests/test_docs.py looks for each command and flag"],
     "docs/reference/spark-functions.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/reference/spark-versions.md": ["installs from the package index"],
     "docs/tracing.md": ["installs from the package index"],

@@ -129,5 +129,5 @@ def test_examples_and_documentation_import_public_names_only(where: str, source:
 
 @pytest.mark.slow
 def test_broker_thread_works_as_the_documentation_shows(tmp_path: Path) -> None:
-    [block] = [source for where, source in users_code() if where.startswith("docs/broker.md")]
+    [block] = [source for where, source in users_code() if where.startswith("docs/how-to/test-with-the-broker.md")]
     subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The table of features in docs/client.md: each row that says yes has tests, and these exist and are run."""
+"""The table of features in docs/reference/client-comparison.md: each row that says yes has tests, and these exist and are run."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 
 def rows() -> dict[str, str]:
     """What the table says of each feature, in our column."""
-    text = (ROOT / "docs/client.md").read_text().partition("| feature | ours |")[2]
+    text = (ROOT / "docs/reference/client-comparison.md").read_text().partition("| feature | ours |")[2]
     cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in text.splitlines() if line.startswith("| ")]
     return {line[0]: line[1] for line in cells if len(line) == 4 and not line[0].startswith("---")}
 

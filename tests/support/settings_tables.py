@@ -1,4 +1,4 @@
-"""The reference tables of client settings in docs/client.md, made of the dataclasses; run this module to write them."""
+"""The tables of docs/reference/client-settings.md, made of the dataclasses; run this module to write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import magnetar
 from magnetar.client import ClientConfig, ConsumerConfig, ProducerConfig
 from magnetar.client import config as client_config
 
-PAGE = Path(magnetar.__file__).parent / "docs" / "client.md"
+PAGE = Path(magnetar.__file__).parent / "docs" / "reference" / "client-settings.md"
 CONFIGS: tuple[type[Any], ...] = (ClientConfig, ProducerConfig, ConsumerConfig)
 UNITS = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes"}
 _ATTRIBUTE = re.compile(r"^(\w+): ", re.MULTILINE)
