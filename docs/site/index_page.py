@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_IMAGE = re.compile(r"^!\[([^\]]*)\]\(([^)\s:]+)\)\n+", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
@@ -13,7 +14,8 @@ def index_page(text: str, home_url: str) -> str:
 
     Args:
         text: in Markdown, with links by path.
-        home_url: of the repository, whose files are below ``/blob/main/``; if it is empty, such links become text.
+        home_url: of the repository, whose files are below ``/blob/main/``; if it is empty, such links become text,
+            and images are left out.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -22,7 +24,8 @@ def index_page(text: str, home_url: str) -> str:
             return match[0]
         return f"[{words}]({home_url.rstrip('/')}/blob/main/{target})" if home_url else words
 
-    parts = _FENCE.split(text)  # every second one is a block of code
+    raw = f"![\\1]({home_url.rstrip('/')}/raw/main/\\2)\n\n" if home_url else ""
+    parts = _FENCE.split(_IMAGE.sub(raw, text))  # every second one is a block of code
     return "".join(part if number % 2 else _LINK.sub(link, part) for number, part in enumerate(parts))
 
 
