@@ -46,10 +46,12 @@ def test_the_page_of_a_package_index_has_no_link_by_path() -> None:
     readme = (ROOT / "README.md").read_text()
     links = re.findall(r"\]\(([^)]+)\)", made["index_page"](readme, "https://example.org/m/"))
     assert "https://example.org/m/blob/main/docs/functions.md" in links
+    assert "https://example.org/m/raw/main/docs/pictures/architecture.svg" in links
     assert all(link.startswith("https://") for link in links)
     without = made["index_page"](readme, "")
     assert all("://" in link for link in re.findall(r"\]\(([^)]+)\)", without))
-    assert "- docs/functions.md: writing" in without
+    assert "- Functions: how-to guides" in without
+    assert "![" not in without
     assert made["project_urls"]("") == {}
 
 

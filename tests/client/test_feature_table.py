@@ -1,4 +1,4 @@
-"""The table of features in docs/reference/client-comparison.md: each row that says yes has tests, and these exist and are run."""
+"""Each feature that docs/reference/client-comparison.md says yes to has tests, and these exist and are run."""
 
 from __future__ import annotations
 

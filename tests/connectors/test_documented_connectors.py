@@ -87,8 +87,7 @@ def test_the_config_file_is_one_of_the_sink_file(tmp_path: Path) -> None:
 
 
 def texts_that_show_files() -> dict[str, str]:
-    readme = (Path(magnetar.__file__).parent / "README.md").read_text(encoding="utf-8")
-    return {"README": readme, "connectors.md": PAGE} | {f"{kind} --help": text for kind, text in _EXAMPLES.items()}
+    return {"connectors.md": PAGE} | {f"{kind} --help": text for kind, text in _EXAMPLES.items()}
 
 
 @pytest.mark.parametrize("place", texts_that_show_files())
