@@ -1,4 +1,4 @@
-"""The connectors in docs/connectors.md do what the page says."""
+"""The connectors in docs/connectors.md and docs/how-to/write-a-connector.md do what the pages say."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from magnetar.errors import PackageError
 from magnetar.instance.examination.connector_check import connector_class
 from magnetar.instance.examination.source_check import Modules
 
-PAGE = (Path(magnetar.__file__).parent / "docs" / "connectors.md").read_text(encoding="utf-8")
+DOCS = Path(magnetar.__file__).parent / "docs"
+PAGE = (DOCS / "connectors.md").read_text(encoding="utf-8")
+GUIDE = (DOCS / "how-to" / "write-a-connector.md").read_text(encoding="utf-8")
 
 
 def block(name: str, language: str, directory: Path) -> Path:
     """The first code block behind a name, as that file."""
-    found = re.search(rf"`{re.escape(name)}`.*?^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"`{re.escape(name)}`.*?^```{language}\n(.*?)^```", PAGE + GUIDE, re.MULTILINE | re.DOTALL)
     assert found is not None
     (directory / name).write_text(found[1])
     return directory / name
