@@ -27,7 +27,8 @@ async def running_broker(
 ) -> AsyncIterator[BrokerService]:
     """A started broker with the namespaces of the recordings; stopped, with its storage closed, at the end."""
     store = SqliteStore.open(directory / "metadata.db")
-    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 2.0}
+    # Pings would come between the answers that a test waits for on a busy machine.
+    defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 2.0, "keep_alive_s": 600.0}
     config = BrokerConfig(broker_port=0, data_dir=directory, **(defaults | settings))
     namespaces = Namespaces(store, config)
     await namespaces.start()

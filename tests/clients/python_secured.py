@@ -23,6 +23,7 @@ WORDS = (
     (pulsar.AuthorizationError, "authorization"),
     (pulsar.ConnectError, "connection"),
     (pulsar.Timeout, "timeout"),
+    (pulsar.TopicNotFound, "missing"),
 )
 
 
