@@ -1,4 +1,4 @@
-"""The addresses that a broker advertises to clients, as far as its settings define them."""
+"""Addresses that a broker advertises to clients, as far as its settings define them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .listeners import OWN_LISTENER, url_host
 
 
 class Advertised:
-    """The addresses that lookups return.
+    """Addresses that lookups return.
 
     Attributes:
-        own_url: address of standalone's own worker; empty without such a socket.
+        own_url: address for the worker of a standalone; empty without such a socket.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -24,7 +24,7 @@ class Advertised:
 
     @property
     def host(self) -> str:
-        """The host of the broker's id; empty if the settings do not define one."""
+        """The host in the broker id, or an empty string if the settings do not define one."""
         if self._address:
             return url_host(self._address)
         urls = self._listeners.get(self._internal, {})
@@ -39,15 +39,15 @@ class Advertised:
         return tuple(dict.fromkeys(host for host in hosts if host))
 
     def url(self, scheme: str, port: int | None, listener: str = "") -> str | None:
-        """Return the address of a scheme, ``scheme://host:port``.
+        """Return the address for a scheme as ``scheme://host:port``.
 
         Args:
-            scheme: such as ``pulsar``.
+            scheme: URL scheme, such as ``pulsar``.
             port: the port that the broker listens on, or None.
-            listener: the listener that the client asks for or connected to; empty for the internal one.
+            listener: the listener that the client requested or connected to; empty for the internal one.
 
         Returns:
-            Empty if the listener has no address of this scheme; None if the settings do not define one.
+            The address, an empty string if the listener has none with this scheme, or None if the settings define none.
 
         Raises:
             ServiceNotReady: the listener does not exist.
@@ -56,7 +56,7 @@ class Advertised:
             return self.own_url if scheme == "pulsar" else ""
         if listener:
             if listener not in self._listeners:
-                # Clients look for these words, which are Pulsar's.
+                # Clients search for this text, which is Pulsar's.
                 raise ServiceNotReady(f"the broker do not have {listener} listener")
             return self._listeners[listener].get(scheme, "")
         names = (self._internal, *self._listeners)

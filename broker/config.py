@@ -1,6 +1,6 @@
-"""Broker settings: one frozen record, checked once.
+"""Broker settings: a frozen record, validated on creation.
 
-Settings are named after Pulsar's `broker.conf` where it has them; flags and files are read in `cli/`.
+Settings that Pulsar's `broker.conf` has are documented with their name there. `cli/` parses flags and files.
 """
 
 from __future__ import annotations
@@ -41,133 +41,135 @@ class BrokerConfig:
     """Settings of one broker.
 
     Attributes:
-        data_dir: directory of storage and metadata.
-        host: address to listen on, also returned by lookups unless another one is advertised. Loopback by default.
-        advertised_address: `advertisedAddress`; the host that lookups return instead.
-        advertised_listeners: `advertisedListeners`, see `listeners`; they override `advertised_address`.
-        internal_listener: `internalListenerName`; the listener for clients that do not ask for one. Empty uses the
-            first.
-        bind_addresses: `bindAddresses`; additional addresses to listen on, each for a listener.
-        broker_port: port of the binary protocol; 0 chooses a free one.
-        web_port: port of the admin REST; 0 chooses a free one.
-        broker_tls_port: `brokerServicePortTls`, in addition to `broker_port`; 0 chooses a free one, None disables it.
-        web_tls_port: `webServicePortTls`, likewise.
+        data_dir: directory for storage and metadata.
+        host: address to listen on, returned by lookups unless another address is advertised. Loopback by default.
+        advertised_address: `advertisedAddress`; host that lookups return instead.
+        advertised_listeners: `advertisedListeners`; see `listeners`. Overrides `advertised_address`.
+        internal_listener: `internalListenerName`; listener for clients that do not request one. If empty, the first
+            listener is used.
+        bind_addresses: `bindAddresses`; additional addresses to listen on, each for one listener.
+        broker_port: port for the binary protocol; 0 picks a free port.
+        web_port: port for the admin REST API; 0 picks a free port.
+        broker_tls_port: `brokerServicePortTls`; TLS port besides `broker_port`. 0 picks a free port; None disables TLS.
+        web_tls_port: `webServicePortTls`; TLS port besides `web_port`, with the same special values.
         tls: TLS settings of both ports; see `ServerTls` for the names in broker.conf.
-        security: authentication of clients; see `ServerSecurity`.
-        allowed_hosts: host names, besides those of this machine, accepted in Host and Origin headers of the web port
-            (`webServiceAllowedHosts`; not one of Pulsar's).
-        cluster: name of the cluster, used in generated producer names.
+        security: client authentication; see `ServerSecurity`.
+        allowed_hosts: `webServiceAllowedHosts` (not a Pulsar setting); host names that the web port accepts in Host and
+            Origin headers, in addition to this machine's names.
+        cluster: cluster name, used in generated producer names.
         metadata_store_url: `metadataStoreUrl`; empty for SQLite in the data directory.
-        metadata_timeout_s: `metadataStoreOperationTimeoutSeconds`; timeout for ZooKeeper, at startup and for each
-            operation. Shorter than Pulsar's 30 s, at which clients time out without seeing the reason.
-        max_message_bytes: `maxMessageSize`; sent to clients. A frame may be 10 KiB longer.
-        keep_alive_s: `keepAliveIntervalSeconds`; a peer that is silent for two intervals is disconnected.
-        liveness_timeout_s: `connectionLivenessCheckTimeoutMillis`; how long a peer that holds a producer name or an
-            exclusive subscription has to answer when another client requests it.
+        metadata_timeout_s: `metadataStoreOperationTimeoutSeconds`; timeout for ZooKeeper, at startup and per operation.
+            Shorter than Pulsar's 30 s, at which clients time out before they receive the reason.
+        max_message_bytes: `maxMessageSize`, which is also sent to clients. A frame may be 10 KiB longer.
+        keep_alive_s: `keepAliveIntervalSeconds`; a peer that sends nothing for two intervals is disconnected.
+        liveness_timeout_s: `connectionLivenessCheckTimeoutMillis`; how long a peer that holds a producer name or
+            exclusive subscription may take to respond when another client requests it.
         allow_auto_topic_creation: `allowAutoTopicCreation`.
-        auto_topic_partitions: `defaultNumPartitions` of a created topic; 0 creates topics without partitions.
+        auto_topic_partitions: `defaultNumPartitions`; 0 creates non-partitioned topics.
         allow_auto_subscription_creation: `allowAutoSubscriptionCreation`.
-        acknowledge_inside_batches: `acknowledgmentAtBatchIndexLevelEnabled`. On, unlike Pulsar's default: a failed
-            message must not cause redelivery of the rest of its batch.
-        failover_delay_s: `activeConsumerFailoverDelayTimeMillis`; how long to wait for acknowledgements of the old
-            active consumer.
-        max_pending_publishes: `maxPendingPublishRequestsPerConnection`; above it the socket is not read until half are
-            answered.
-        max_pending_requests: concurrent requests of one connection; above it the socket is not read.
-        max_read_entries: `dispatcherMaxReadBatchSize`, entries per read of a subscription.
+        acknowledge_inside_batches: `acknowledgmentAtBatchIndexLevelEnabled`. Unlike in Pulsar, on by default, so that
+            a failed message does not cause the rest of its batch to be redelivered.
+        failover_delay_s: `activeConsumerFailoverDelayTimeMillis`; how long to wait for acknowledgements from the
+            previous active consumer.
+        max_pending_publishes: `maxPendingPublishRequestsPerConnection`; at this limit the socket is not read until
+            half of the requests are answered.
+        max_pending_requests: concurrent requests per connection; at this limit the socket is not read.
+        max_read_entries: `dispatcherMaxReadBatchSize`; entries per read of a subscription.
         max_read_bytes: bytes per read of a subscription.
-        max_round_robin_entries: `dispatcherMaxRoundRobinBatchSize`, entries that a shared consumer gets at a time.
-        max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is unlimited.
-        max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is unlimited.
-        write_buffer_bytes: unsent bytes of one socket above which its consumers get no more messages.
-        publish_buffer_mb: `maxMessagePublishBufferSizeInMB`; memory shared by all connections: half for large incoming
-            frames, half for unsent bytes of slow peers. 0 or less is unlimited.
-        max_consumer_metadata_bytes: `maxConsumerMetadataSize`; names and values of one consumer's properties.
-        unread_retention_s: how long entries of a topic without subscriptions are kept where no retention is set. As
-            long as in Pulsar, which closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
-        compaction_threshold_bytes: `brokerServiceCompactionThresholdInBytes`; a topic with more uncompacted bytes is
-            compacted, unless its namespace overrides it. 0 compacts on request only.
-        compaction_check_s: `brokerServiceCompactionMonitorIntervalInSeconds`; interval of that check.
-        deduplication: `brokerDeduplicationEnabled`; default of topics and namespaces without a policy.
-        deduplication_max_producers: `brokerDeduplicationMaxNumberOfProducers`; names without a connected producer that
-            a topic remembers.
-        deduplication_snapshot_entries: `brokerDeduplicationEntriesInterval`; approximate maximum of entries read again
+        max_round_robin_entries: `dispatcherMaxRoundRobinBatchSize`; entries sent to a shared consumer at a time.
+        max_unacked_per_consumer: `maxUnackedMessagesPerConsumer`, for shared consumers; 0 means unlimited.
+        max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 means unlimited.
+        write_buffer_bytes: unsent bytes of a socket above which its consumers receive no more messages.
+        publish_buffer_mb: `maxMessagePublishBufferSizeInMB`; memory shared by all connections, half of it for large
+            incoming frames and half for unsent bytes of slow peers. 0 or less means unlimited.
+        max_consumer_metadata_bytes: `maxConsumerMetadataSize`; size of the names and values of a consumer's properties.
+        unread_retention_s: how long entries of a topic without subscriptions are retained if no retention is set. The
+            same as in Pulsar, which closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
+        compaction_threshold_bytes: `brokerServiceCompactionThresholdInBytes`; uncompacted bytes above which a topic is
+            compacted, unless overridden by its namespace. 0 compacts only on request.
+        compaction_check_s: `brokerServiceCompactionMonitorIntervalInSeconds`; interval at which this is checked.
+        deduplication: `brokerDeduplicationEnabled`; default for topics and namespaces without a policy.
+        deduplication_max_producers: `brokerDeduplicationMaxNumberOfProducers`; names of disconnected producers that a
+            topic remembers.
+        deduplication_snapshot_entries: `brokerDeduplicationEntriesInterval`; approximate maximum of entries to reread
             when a topic is loaded.
-        deduplication_snapshot_age_s: `brokerDeduplicationSnapshotIntervalSeconds`; the same limit as a time.
-        deduplication_check_s: `brokerDeduplicationSnapshotFrequencyInSeconds`; interval of that check.
-        deduplication_inactivity_s: `brokerDeduplicationProducerInactivityTimeoutMinutes`; how long a name without a
-            connected producer is remembered.
-        retention_minutes: `defaultRetentionTimeInMinutes`; how long acknowledged messages are kept in namespaces
-            without a retention policy; -1 is forever.
-        retention_mb: `defaultRetentionSizeInMB`; size of acknowledged messages kept; -1 is unlimited.
-        message_ttl_s: `ttlDurationDefaultInSeconds`; older messages expire for durable subscriptions; 0 is never.
+        deduplication_snapshot_age_s: `brokerDeduplicationSnapshotIntervalSeconds`; the same limit as an age.
+        deduplication_check_s: `brokerDeduplicationSnapshotFrequencyInSeconds`; interval at which this is checked.
+        deduplication_inactivity_s: `brokerDeduplicationProducerInactivityTimeoutMinutes`; how long the name of a
+            disconnected producer is remembered.
+        retention_minutes: `defaultRetentionTimeInMinutes`; how long acknowledged messages are retained in namespaces
+            without a retention policy; -1 means forever.
+        retention_mb: `defaultRetentionSizeInMB`; size of retained acknowledged messages; -1 means unlimited.
+        message_ttl_s: `ttlDurationDefaultInSeconds`; age at which messages expire for durable subscriptions; 0 means
+            never.
         message_expiry_check_s: `messageExpiryCheckIntervalInMinutes`.
         subscription_expiration_s: `subscriptionExpirationTimeMinutes`; how long a subscription without consumers is
-            kept; 0 is forever.
+            retained; 0 means forever.
         subscription_expiry_check_s: `subscriptionExpiryCheckIntervalInMinutes`.
-        delete_inactive_topics: `brokerDeleteInactiveTopicsEnabled`. Off, unlike Pulsar's default: messages without a
-            reader so far must not be lost unexpectedly.
+        delete_inactive_topics: `brokerDeleteInactiveTopicsEnabled`. Unlike in Pulsar, off by default, so that messages
+            that were never read are not lost unexpectedly.
         inactive_check_s: `brokerDeleteInactiveTopicsFrequencySeconds`.
         inactive_after_s: `brokerDeleteInactiveTopicsMaxInactiveDurationSeconds`; 0 uses `inactive_check_s`.
-        inactive_mode: `brokerDeleteInactiveTopicsMode`; delete topics without subscriptions, or with all of them caught
-            up.
-        unload_idle_after_s: `brokerUnloadIdleTopicsAfterSeconds` (not one of Pulsar's); how long an unused topic stays
-            in memory; 0 is forever.
-        max_tenants: `maxTenants`; 0 is unlimited, also in the following limits.
+        inactive_mode: `brokerDeleteInactiveTopicsMode`; delete topics without subscriptions, or topics whose
+            subscriptions have all caught up.
+        unload_idle_after_s: `brokerUnloadIdleTopicsAfterSeconds` (not a Pulsar setting); how long an unused topic
+            remains in memory; 0 means forever.
+        max_tenants: `maxTenants`; 0 means unlimited, as in the following limits.
         max_namespaces_per_tenant: `maxNamespacesPerTenant`.
         max_topics_per_namespace: `maxTopicsPerNamespace`; each partition is a topic.
-        max_partitions: `maxNumPartitionsPerPartitionedTopic`; 0 limits only by `MAX_PARTITIONS`.
-        max_lookups: `maxConcurrentLookupRequest`; lookups that may wait for the metadata store at the same time.
+        max_partitions: `maxNumPartitionsPerPartitionedTopic`; 0 applies only `MAX_PARTITIONS`.
+        max_lookups: `maxConcurrentLookupRequest`; lookups that may wait for the metadata store concurrently.
         max_producers_per_topic: `maxProducersPerTopic`, including those that wait for exclusive access.
         max_consumers_per_topic: `maxConsumersPerTopic`.
         max_consumers_per_subscription: `maxConsumersPerSubscription`.
         max_subscriptions_per_topic: `maxSubscriptionsPerTopic`.
         max_connections: `brokerMaxConnections`.
         max_connections_per_ip: `brokerMaxConnectionsPerIp`.
-        key_shared_consistent_hashing: `subscriptionKeySharedUseConsistentHashing`; how Key_Shared subscriptions share
-            keys: on a hash ring, or else by ranges, of which each new consumer halves the largest.
-        key_shared_points: `subscriptionKeySharedConsistentHashingReplicaPoints`; points of a consumer on that ring.
+        key_shared_consistent_hashing: `subscriptionKeySharedUseConsistentHashing`; whether Key_Shared subscriptions
+            distribute keys on a hash ring. Otherwise each new consumer takes half of the largest hash range.
+        key_shared_points: `subscriptionKeySharedConsistentHashingReplicaPoints`; points per consumer on that ring.
         key_shared_look_ahead_per_consumer: `keySharedLookAheadMsgInReplayThresholdPerConsumer`; entries per consumer
             that may wait while later entries are dispatched to other consumers.
-        key_shared_look_ahead: `keySharedLookAheadMsgInReplayThresholdPerSubscription`; upper limit of that.
+        key_shared_look_ahead: `keySharedLookAheadMsgInReplayThresholdPerSubscription`; the same limit per subscription.
         subscription_types: `subscriptionTypesEnabled`.
-        publish_rate_messages: `maxPublishRatePerTopicInMessages`, per second; 0 is unlimited, also in the following
+        publish_rate_messages: `maxPublishRatePerTopicInMessages`, per second; 0 means unlimited, as in the following
             rates.
         publish_rate_bytes: `maxPublishRatePerTopicInBytes`.
-        broker_publish_messages: `brokerPublisherThrottlingMaxMessageRate`, of all topics together.
+        broker_publish_messages: `brokerPublisherThrottlingMaxMessageRate`, for all topics combined.
         broker_publish_bytes: `brokerPublisherThrottlingMaxByteRate`.
-        broker_dispatch_messages: `dispatchThrottlingRateInMsg`, of all topics together.
+        broker_dispatch_messages: `dispatchThrottlingRateInMsg`, for all topics combined.
         broker_dispatch_bytes: `dispatchThrottlingRateInByte`.
         topic_dispatch_messages: `dispatchThrottlingRatePerTopicInMsg`.
         topic_dispatch_bytes: `dispatchThrottlingRatePerTopicInByte`.
         subscription_dispatch_messages: `dispatchThrottlingRatePerSubscriptionInMsg`.
         subscription_dispatch_bytes: `dispatchThrottlingRatePerSubscriptionInByte`.
-        subscribe_rate: `subscribeThrottlingRatePerConsumer`; how often one consumer may subscribe to a topic in
+        subscribe_rate: `subscribeThrottlingRatePerConsumer`; how often a consumer may subscribe to a topic within
             `subscribe_period_s`.
         subscribe_period_s: `subscribeRatePeriodPerConsumerInSecond`.
-        backlog_limit_bytes: `backlogQuotaDefaultLimitBytes`; negative is unlimited.
-        backlog_limit_s: `backlogQuotaDefaultLimitSecond`; age of the oldest message of a backlog; 0 or less is
+        backlog_limit_bytes: `backlogQuotaDefaultLimitBytes`; a negative value means unlimited.
+        backlog_limit_s: `backlogQuotaDefaultLimitSecond`; age of the oldest message in a backlog; 0 or less means
             unlimited.
-        backlog_policy: `backlogQuotaDefaultRetentionPolicy`; the action above these limits.
+        backlog_policy: `backlogQuotaDefaultRetentionPolicy`; action when a limit is exceeded.
         backlog_check_s: `backlogQuotaCheckIntervalInSeconds`.
-        delayed_delivery: `delayedDeliveryEnabled`; without it, delays are ignored.
-        delayed_delivery_tick_ms: `delayedDeliveryTickTimeMillis`; messages that become due within one tick are
-            delivered together: up to one tick late, never early; `isDelayedDeliveryDeliverAtTimeStrict` is always on,
-            unlike in Pulsar.
-        delayed_delivery_max_ms: `delayedDeliveryMaxDelayInMillis`; messages with a longer delay are refused. 0 is
+        delayed_delivery: `delayedDeliveryEnabled`; if disabled, delays are ignored.
+        delayed_delivery_tick_ms: `delayedDeliveryTickTimeMillis`; messages due within the same tick are delivered
+            together, up to one tick late but never early. Unlike in Pulsar, `isDelayedDeliveryDeliverAtTimeStrict` is
+            always on.
+        delayed_delivery_max_ms: `delayedDeliveryMaxDelayInMillis`; messages with a longer delay are rejected. 0 means
             unlimited.
-        schema_strategy: `schemaCompatibilityStrategy`; default of topics and namespaces without a policy.
+        schema_strategy: `schemaCompatibilityStrategy`; default for topics and namespaces without a policy.
         system_schema_strategy: `systemTopicSchemaCompatibilityStrategy`; for topics named `__…`.
         allow_auto_update_schema: `isAllowAutoUpdateSchemaEnabled`; whether producers may add schemas, unless the
-            namespace overrides it.
-        encryption_required: `encryptionRequireOnProducer`; messages must be encrypted in all namespaces, except in
-            topics named `__…`.
-        enforce_schema_validation: `isSchemaValidationEnforced`; refuses producers without a schema on topics with one.
-        stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming runs at this interval.
+            namespace overrides this.
+        encryption_required: `encryptionRequireOnProducer`; whether messages must be encrypted in all namespaces, except
+            in topics named `__…`.
+        enforce_schema_validation: `isSchemaValidationEnforced`; whether producers without a schema are rejected on
+            topics that have one.
+        stats_period_s: `statsUpdateFrequencyInSecs`; period over which rates are averaged, and interval of trimming.
         authorization: authorization settings.
-        client_security: certificates trusted when requests are forwarded to workers (`brokerClientTrustCertsFilePath`),
-            over TLS where available; other fields are ignored.
-        asks_by_tls_only: forward requests to workers only over TLS (`brokerClientTlsEnabled`).
+        client_security: CA certificates trusted when forwarding requests to workers that support TLS
+            (`brokerClientTrustCertsFilePath`); other fields are ignored.
+        asks_by_tls_only: whether to forward requests to workers only over TLS (`brokerClientTlsEnabled`).
     """
 
     data_dir: Path = Path("data")
@@ -270,15 +272,15 @@ class BrokerConfig:
     asks_by_tls_only: bool = False
 
     def __post_init__(self) -> None:
-        """Check ranges, and that the metadata store's URL is valid.
+        """Validate ranges, names and the metadata store URL.
 
         Raises:
-            InvalidConfig: names the setting and its range.
+            InvalidConfig: a setting is invalid; the message names it and its range.
         """
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                raise InvalidConfig(f"{name}={value} is out of range; give {low:g} to {high:g}")
+                raise InvalidConfig(f"{name}={value} is out of range: expected {low:g} to {high:g}")
         if self.inactive_mode not in INACTIVE_MODES:
             raise InvalidConfig(f"invalid inactive_mode {self.inactive_mode!r}: expected {' or '.join(INACTIVE_MODES)}")
         if self.backlog_policy not in BACKLOG_POLICIES:
@@ -300,14 +302,14 @@ class BrokerConfig:
 
     @property
     def max_frame_bytes(self) -> int:
-        """Largest frame that the broker reads."""
+        """Maximum size of an incoming frame."""
         return self.max_message_bytes + FRAME_PADDING_BYTES
 
     @property
     def is_local_address(self) -> bool:
-        """Whether remote clients cannot reach the address in lookups, so that they must keep the one they use.
+        """Whether remote clients cannot reach the address in lookup responses, and must keep using their own.
 
-        This applies to loopback, and to the wildcards 0.0.0.0 and ::; never to advertised listeners.
+        This applies to loopback and to the wildcards 0.0.0.0 and ::, but never to advertised listeners.
         """
         if self.advertised_listeners:
             return False

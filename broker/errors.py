@@ -1,4 +1,4 @@
-"""Protocol codes of errors, and the error responses to requests."""
+"""Protocol error codes, and error responses to requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..wire.pulsar_api_pb2 import ServerError
 
 
 def error_code(error: Exception) -> tuple[ServerError, str]:
-    """Return the protocol code and the text of an error."""
+    """Return the protocol code and the message of an error."""
     if isinstance(error, BrokerError):
         return cast(ServerError, error.code), str(error)
     if isinstance(error, InvalidTopicName):
@@ -25,9 +25,9 @@ def error_code(error: Exception) -> tuple[ServerError, str]:
 
 
 def failed(request: Any, error: Exception) -> Message | None:
-    """Return the error response to a request, or None if the command is not a request or expects no response.
+    """Return the error response to a request, or None if the command expects no response.
 
-    Some clients wait for their own kind of response and ignore ERROR.
+    Some clients wait for a specific response type and ignore ERROR.
     """
     if "request_id" not in request.DESCRIPTOR.fields_by_name or not request.HasField("request_id"):
         return None

@@ -1,6 +1,6 @@
-"""The broker: listens, manages all topics, and runs the background tasks.
+"""The broker, which listens for clients, manages all topics and runs background tasks.
 
-Source: Pulsar binary protocol, sections Topic names and Producer (auto-creation).
+Source: Pulsar binary protocol, sections Topic names and Producer (automatic creation).
 """
 
 from __future__ import annotations
@@ -54,42 +54,42 @@ log = logging.getLogger(__name__)
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
 NO_REQUEST = 0xFFFFFFFF_FFFFFFFF
-"""Request id of an error that answers no request."""
+"""Request id of an error that does not respond to a request."""
 HANDSHAKE_TIMEOUT_S = 10.0
-"""Time limit of a client's TLS handshake."""
+"""Timeout of a client's TLS handshake."""
 CLOSE_TIMEOUT_S = 2.0
 """How long connections may take to close when the broker stops."""
 
 
 class BrokerService:
-    """One broker.
+    """A broker.
 
     Attributes:
-        config: its settings.
-        storage: stores entries and cursors.
-        namespaces: tenants, namespaces, policies, partitioned topics.
-        schemas: of all topics.
-        authorization: access rules; None without authorization.
-        topics: the loaded topics, by full name.
-        topic_index: names of all topics, by namespace.
-        topic_watches: lists of topics that clients watch.
-        connections: the open connections.
-        turns: connections whose commands wait for a later turn of the event loop.
-        reports: lock of requests that visit all topics, so that their slices do not add up.
-        frame_memory: for large incoming frames.
-        delivery_memory: for unsent bytes of slow clients.
-        shared_rates: limits that topics share.
-        rates: averages over the last period, for statistics.
-        lookups_waiting: lookups that wait for the metadata store.
+        config: broker settings.
+        storage: storage of entries and cursors.
+        namespaces: tenants, namespaces, policies and partitioned topics.
+        schemas: schemas of all topics.
+        authorization: access rules, or None if authorization is disabled.
+        topics: loaded topics by full name.
+        topic_index: names of all topics by namespace.
+        topic_watches: topic lists that clients watch.
+        connections: open connections.
+        turns: connections whose commands wait for a later event loop iteration.
+        reports: lock for requests that visit all topics, so that their slices do not add up.
+        frame_memory: memory for large incoming frames.
+        delivery_memory: memory for unsent bytes of slow clients.
+        shared_rates: rate limits shared by topics.
+        rates: average rates over the last period, for statistics.
+        lookups_waiting: number of lookups that wait for the metadata store.
         maintenance: topics that are due for periodic work.
-        tasks: background tasks; they end with the broker.
-        authenticator: authenticates clients; None accepts all.
-        tls: certificates for the listeners with TLS; None without any.
-        advertised: the addresses that the settings advertise to clients.
-        state_store_url: returns the address of the state store beside this broker, None while it is starting; itself
-            None without a state store.
-        web_port, web_tls_port: ports of the admin REST without and with TLS, set by its server; None if unknown or not
-            served.
+        tasks: background tasks, which are cancelled when the broker stops.
+        authenticator: authenticates clients; None accepts all clients.
+        tls: certificates for TLS listeners, or None if there are none.
+        advertised: addresses that the settings advertise to clients.
+        state_store_url: returns the address of this broker's state store, or None while it is starting; the attribute
+            is None without a state store.
+        web_port, web_tls_port: ports of the admin REST API without and with TLS, set by its server; None if unknown or
+            not served.
     """
 
     def __init__(
@@ -144,22 +144,22 @@ class BrokerService:
 
     @property
     def broker_url(self) -> str:
-        """Address that the broker listens on."""
+        """URL on which the broker listens."""
         return f"pulsar://{url_host(self.config.host)}:{self.port}"
 
     @property
     def broker_tls_url(self) -> str:
-        """Address that the broker listens on with TLS; empty without TLS."""
+        """URL on which the broker listens with TLS, or an empty string if TLS is disabled."""
         return "" if self.tls_port is None else f"pulsar+ssl://{url_host(self.config.host)}:{self.tls_port}"
 
     @property
     def broker_id(self) -> str:
-        """Name of this broker, ``host:port`` of its REST interface."""
+        """Id of this broker: ``host:port`` of its REST API."""
         port = self.config.web_port if self.web_port is None else self.web_port
         return f"{self.advertised.host or url_host(self.config.host)}:{port}"
 
     def lookup_urls(self, listener: str) -> tuple[str, str]:
-        """Return the addresses that lookups return, without and with TLS; empty if not available.
+        """Return the URLs for lookup responses, without and with TLS. An unavailable URL is an empty string.
 
         Raises:
             ServiceNotReady: the listener does not exist.
@@ -169,11 +169,11 @@ class BrokerService:
         return self.broker_url if plain is None else plain, self.broker_tls_url if tls is None else tls
 
     async def start(self) -> None:
-        """Start to listen, and start the background tasks.
+        """Start listening, and start the background tasks.
 
         Raises:
             OSError: a port is in use.
-            InvalidConfig: a setting of authentication or TLS is invalid.
+            InvalidConfig: an authentication or TLS setting is invalid.
         """
         await self._prepare_security()
         await self._producer_names.start()
@@ -201,11 +201,11 @@ class BrokerService:
         self._every(lambda: self.config.inactive_check_s, inactivity.delete_topics, "inactive topics")
         self._every(self.config.subscription_expiry_check_s, inactivity.expire_subscriptions, "subscriptions")
         self._every(self.config.backlog_check_s, self.check_backlogs, "backlog quotas")
-        self._every(self.config.message_expiry_check_s, inactivity.expire_messages, "expiry of messages")
+        self._every(self.config.message_expiry_check_s, inactivity.expire_messages, "message expiry")
         if self.config.unload_idle_after_s:
             unloading = Unloading(self, self._incarnations, lambda topic: self._retention(topic)[0])
             self._every(self.config.unload_idle_after_s / LOOKS, unloading.unload_idle, "idle topics")
-            self.tasks.keep(unloading.keep_loading_due, "loading what policies wait for")
+            self.tasks.keep(unloading.keep_loading_due, "loading topics for due policies")
             self._unloading = unloading
 
     async def _prepare_security(self) -> None:
@@ -214,13 +214,13 @@ class BrokerService:
         self.authenticator = await asyncio.to_thread(open_authenticator, config.security, self._clock)
         if config.uses_tls:
             config.tls.check_together("brokerServicePortTls, webServicePortTls or bindAddresses")
-            from ..security.server_tls import TlsServerContext  # here: loads ssl
+            from ..security.server_tls import TlsServerContext  # imported here, as it loads ssl
 
             self.tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self.tasks.keep(self.tls.keep_current, "certificates")
 
     async def _listen(self, host: str, port: int, listener: str = "") -> int:
-        """Listen on a port for clients of a listener, and return the port, which may have been chosen."""
+        """Listen on a port for clients of a listener, and return the actual port."""
         server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self, listener), host, port, backlog=1024
         )
@@ -237,7 +237,7 @@ class BrokerService:
         return int(server.sockets[0].getsockname()[1])
 
     def _every(self, period_s: float | Callable[[], float], work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Run work periodically, first after one period; the period is a function if it may change."""
+        """Run work periodically, first after one period. The period is a function if it may change."""
 
         async def keep() -> None:
             while True:
@@ -247,9 +247,9 @@ class BrokerService:
         self.tasks.keep(keep, name)
 
     async def stop(self) -> None:
-        """Stop listening, close all connections, and end all tasks.
+        """Stop listening, close all connections and cancel all tasks.
 
-        Cancellation: may leave connections open; call again.
+        Cancellation: connections may remain open; call again.
         """
         self.is_started = False
         for server in self._servers:
@@ -274,7 +274,7 @@ class BrokerService:
         self._all_gone.clear()
         gives_way = self._places.arrived(connection)
         if gives_way is not None:
-            log.info("%r gives way: %d connections have sent no CONNECT", gives_way, self._places.max_unknown)
+            log.info("closing %r: %d connections have not sent CONNECT", gives_way, self._places.max_unknown)
             gives_way.abort()
         if self.config.max_connections or self.config.max_connections_per_ip:
             address = connection.address.rpartition(":")[0]
@@ -285,7 +285,7 @@ class BrokerService:
                 connection.close()
 
     def connection_known(self, connection: Connection) -> str:
-        """Register that a connection is past CONNECT; returns the error text if it is refused, else empty."""
+        """Admit a connection that has sent CONNECT; return an error message if it is rejected, else an empty string."""
         return self._places.admit(connection)
 
     def connection_lost(self, connection: Connection) -> None:
@@ -303,7 +303,7 @@ class BrokerService:
             connection.read_on()
 
     def _note_policies(self, namespace: str, topic: str) -> None:
-        """Apply changed policies to topics, to loaded ones once for all changes of this turn."""
+        """Apply changed policies to topics. Loaded topics apply all changes of one event loop iteration together."""
         if self._unloading is not None:
             self._unloading.note_policies(namespace, topic)
         if not self._changed_namespaces:
@@ -334,13 +334,13 @@ class BrokerService:
         return busy
 
     async def trim_topics(self) -> None:
-        """Delete acknowledged entries that retention does not keep; called every period.
+        """Delete acknowledged entries that exceed the retention. Called periodically.
 
-        The entries of a topic without subscriptions are kept for a while, so that recently published messages are still
-        there when a consumer subscribes or a reader starts.
+        Entries of a topic without subscriptions are retained for a while, so that recently published messages are
+        still available when a consumer subscribes or a reader starts.
 
-        A topic for which that fails is logged, and retried in the next period. While storage refuses all changes, which
-        it logs itself, nothing is trimmed.
+        If trimming a topic fails, this is logged and retried in the next period. While storage rejects all changes,
+        which it logs itself, nothing is trimmed.
 
         Cancellation: safe.
         """
@@ -363,7 +363,7 @@ class BrokerService:
         return time_ms, size_bytes
 
     async def check_backlogs(self) -> None:
-        """Enforce the backlog quotas of all topics; called periodically.
+        """Enforce the backlog quotas of all topics. Called periodically.
 
         Cancellation: safe.
         """
@@ -392,9 +392,9 @@ class BrokerService:
                     self.maintenance.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
-        """Switch deduplication of topics on or off, according to the current policies.
+        """Enable or disable deduplication of topics according to the current policies.
 
-        Cancellation: call again.
+        Cancellation: some topics may remain unchanged; call again.
         """
         for topic in list(topics):
             with self.maintenance.failing_alone(Work.DEDUPLICATION, topic):
@@ -417,7 +417,7 @@ class BrokerService:
         return self.topic_index.names(namespace, "non-persistent")
 
     def topic_names(self, namespace: str) -> list[str]:
-        """Return the existing persistent topics of ``tenant/namespace``, with each partition separately."""
+        """Return the existing persistent topics of ``tenant/namespace``, with each partition listed."""
         return self.topic_index.names(namespace, "persistent")
 
     # Topics
@@ -426,11 +426,11 @@ class BrokerService:
         """Return a topic, loading it and creating it if needed and allowed.
 
         Raises:
-            TopicNotFound: it does not exist and is not created.
-            ServiceNotReady: its namespace does not exist; the client learns that from its next lookup.
-            NotAllowed: it cannot exist.
+            TopicNotFound: the topic does not exist, and must not be created.
+            ServiceNotReady: its namespace does not exist; the client's next lookup reports that.
+            NotAllowed: a topic with this name cannot exist.
 
-        Cancellation: it may be created.
+        Cancellation: the topic may still be created.
         """
         text = str(name)
         topic = self.topics.get(text)
@@ -442,11 +442,11 @@ class BrokerService:
         return await self._incarnations.load(name, create=create)
 
     def check_name(self, name: TopicName) -> None:
-        """Raise if a topic of that name cannot exist.
+        """Raise if a topic with that name cannot exist.
 
         Raises:
-            NotAllowed: the name is not valid, or belongs to a partitioned topic.
-            ServiceNotReady: its namespace does not exist; the client learns that from its next lookup.
+            NotAllowed: the name is invalid, or belongs to a partitioned topic.
+            ServiceNotReady: its namespace does not exist; the client's next lookup reports that.
         """
         if name.base.local in (".", ".."):
             raise NotAllowed(f"topic {name.local!r} is not a valid name in the metadata store: choose another")
@@ -457,19 +457,19 @@ class BrokerService:
             )
         partitions = self.namespaces.partitions(name.base)
         if partitions and name.partition < 0:
-            raise NotAllowed(f"{name} has {partitions} partitions; use {name}-partition-0 … {partitions - 1}")
+            raise NotAllowed(f"{name} has {partitions} partitions: use {name}-partition-0 … {partitions - 1}")
         if partitions and name.partition >= partitions:
-            raise NotAllowed(f"{name.base} has {partitions} partitions, the last is number {partitions - 1}")
+            raise NotAllowed(f"{name.base} has {partitions} partitions, of which the last is number {partitions - 1}")
 
     def check_room(self, name: TopicName, more: int = 1) -> None:
-        """Raise if the namespace of a topic is full (`maxTopicsPerNamespace`).
+        """Raise if the namespace has too many topics (`maxTopicsPerNamespace`).
 
         Args:
-            name: of the new topic.
-            more: number of new topics; each partition is one.
+            name: name of the new topic.
+            more: number of new topics, with each partition counted.
 
         Raises:
-            NotAllowed: there would be more than the limit.
+            NotAllowed: the limit would be exceeded.
         """
         limit = self.namespaces.max_topics(name.namespace_name)
         if not limit or not is_limited(name) or not name.is_persistent:
@@ -480,19 +480,19 @@ class BrokerService:
             raise NotAllowed(TOO_MANY_TOPICS)
 
     def _is_created_on_use(self, name: TopicName) -> bool:
-        # Partitions of an existing partitioned topic are created on first use, whatever the policy.
+        # Partitions of an existing partitioned topic are created on first use, regardless of the policy.
         is_partition = name.partition >= 0 and self.namespaces.partitions(name.base) > 0
         return is_partition or self.namespaces.auto_topic_creation(name).is_allowed
 
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
-        """Return a topic, creating it whatever the policy on first use says.
+        """Return a topic, creating it regardless of the automatic creation policy.
 
         Args:
-            name: its full name.
-            properties: its properties; None leaves existing ones.
+            name: full topic name.
+            properties: topic properties; None preserves existing ones.
 
         Raises:
-            NotAllowed: it cannot exist.
+            NotAllowed: a topic with this name cannot exist.
         """
         self.check_name(name)
         topic = self.topics.get(str(name)) or await self._incarnations.load(name, create=True)
@@ -501,10 +501,10 @@ class BrokerService:
         return topic
 
     async def unload_topic(self, name: TopicName) -> None:
-        """Close a topic; it is loaded again when its clients reconnect.
+        """Close a topic, which is reloaded when its clients reconnect.
 
         Raises:
-            TopicNotFound: it does not exist.
+            TopicNotFound: the topic does not exist.
         """
         self._incarnations.unload(name)
 
@@ -514,32 +514,32 @@ class BrokerService:
         Requests for the name wait until the old topic is completely deleted.
 
         Args:
-            name: its full name.
-            force: close its producers and consumers.
-            with_subscriptions: also delete subscriptions without consumers.
+            name: full topic name.
+            force: whether to close its producers and consumers.
+            with_subscriptions: whether to also delete subscriptions without consumers.
 
         Raises:
-            TopicNotFound: it does not exist.
-            NotAllowed: it is in use; ``force`` closes its producers and consumers first.
-            StorageError: the disk or the metadata store failed. The topic may still exist; delete it again.
+            TopicNotFound: the topic does not exist.
+            NotAllowed: the topic is in use; ``force`` closes its producers and consumers first.
+            StorageError: the disk or the metadata store failed. The topic may still exist; retry the deletion.
 
-        Cancellation: the topic is deleted all the same.
+        Cancellation: the topic is deleted nevertheless.
         """
         await self._incarnations.delete(name, force=force, with_subscriptions=with_subscriptions)
 
     async def forget_schemas(self, name: TopicName) -> None:
-        """Delete the schemas of a deleted partitioned topic, unless its twin in the other domain shares them.
+        """Delete the schemas of a deleted partitioned topic unless the same topic in the other domain shares them.
 
-        Cancellation: some may be left; call again.
+        Cancellation: some schemas may remain; call again.
         """
         await self._incarnations.forget_schemas(name)
 
     # Workers
 
     def election_participants(self) -> list[tuple[str, dict[str, str]]]:
-        """Return name and properties of each consumer that takes part in the workers' election, the leader first.
+        """Return the name and properties of each consumer in the workers' election, leader first.
 
-        Any client that may subscribe can choose both.
+        Any client that may subscribe can choose these values.
         """
         topic = self.topics.get(COORDINATE_TOPIC)
         subscription = topic.subscriptions.get(PARTICIPANTS) if topic is not None else None

@@ -1,4 +1,4 @@
-"""Times in the formats of Pulsar's JSON."""
+"""Time formats used in Pulsar's JSON."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def iso_time(time_ms: int) -> str:
 
 
 def iso_now() -> str:
-    """Return the current time, for "connected since"."""
+    """Return the current time, for example for "connected since"."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,9 +1,9 @@
-"""Drains: workers that are being emptied of instances, or are drained.
+"""Drains: workers whose instances are being moved to others, or have been.
 
-A drain order is a record in the assignments topic, so it outlives the leader that accepted it. The progress of a drain
-is not stored but derived from the assignments: it is running while the worker still owns an instance. The order applies
-to one incarnation of the worker: a worker that reconnects is still drained, one that restarts is not. An order whose
-worker is gone is deleted after a while.
+A drain order is a record in the assignments topic, so it survives a change of leader. The progress of a drain is not
+stored but derived from the assignments: the drain is running while the worker still owns an instance. The order applies
+to one incarnation of the worker: a worker that reconnects remains drained, but not one that restarts. An order is
+deleted when its worker has been absent for a while.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .grace_period import GracePeriod
 
 TOO_FEW = "Too few workers (need at least 2)"
 FORGET_S = 600.0
-"""How long a drained worker may be absent and still be drained when it returns."""
+"""How long a drained worker may be absent and still count as drained when it returns."""
 
 _RUNNING = {"status": "RUNNING", "lastError": ""}
 
@@ -24,19 +24,19 @@ class Drains:
     """The workers with a drain order."""
 
     def __init__(self, drained: Callable[[], Mapping[str, str]]) -> None:
-        """Track drains; ``drained`` returns the drained workers and their incarnations."""
+        """Create a tracker of drains; ``drained`` returns the drained workers and their incarnations."""
         self._drained = drained
         self._away = GracePeriod(FORGET_S)
 
     def restart(self) -> None:
-        """Restart the absence timers: another worker led meanwhile."""
+        """Restart the absence timers, because another worker was the leader meanwhile."""
         self._away.restart()
 
     def available(self, incarnations: Mapping[str, str]) -> frozenset[str]:
-        """Return the members that may run instances: those not drained, or all if every member is drained.
+        """Return the members that may run instances: all members that are not drained, or all if every one is.
 
         Args:
-            incarnations: id and incarnation of all connected workers.
+            incarnations: incarnations of all connected workers by worker id.
         """
         return frozenset(incarnations) - self._present(incarnations) or frozenset(incarnations)
 
@@ -50,11 +50,11 @@ class Drains:
 
         Args:
             worker_id: the worker to drain.
-            incarnations: id and incarnation of all connected workers.
-            owners: ids of the workers that own an instance.
+            incarnations: incarnations of all connected workers by worker id.
+            owners: ids of workers that own an instance.
 
         Raises:
-            RequestRefused: the worker cannot be drained now; with Pulsar's status codes and texts.
+            RequestRefused: the worker cannot be drained now; has Pulsar's status code and message.
         """
         drained = self._present(incarnations)
         if len(incarnations) < 2:
@@ -70,18 +70,18 @@ class Drains:
         return incarnations[worker_id]
 
     def forgotten(self, incarnations: Mapping[str, str], now: float) -> list[str]:
-        """Return the workers whose drain order can be deleted: in another incarnation now, or absent for too long.
+        """Return the workers whose drain order can be deleted, because they restarted or were absent for too long.
 
         Args:
-            incarnations: id and incarnation of all connected workers.
-            now: monotonic seconds.
+            incarnations: incarnations of all connected workers by worker id.
+            now: current time in monotonic seconds.
         """
         drained = self._drained()
         awaited = self._away.granted(set(drained) - set(incarnations), now)
         return sorted(set(drained) - awaited - self._present(incarnations))
 
     def status(self, worker_id: str, incarnations: Mapping[str, str], owners: Collection[str]) -> dict[str, str]:
-        """Return the JSON status of a worker's drain; arguments as for `check`."""
+        """Return the JSON status of a worker's drain. Takes the same arguments as `check`."""
         incarnation = self._drained().get(worker_id)
         if incarnation is not None and incarnations.get(worker_id, incarnation) == incarnation:
             return dict(_RUNNING) if worker_id in owners else {"status": "SUCCESS", "lastError": ""}

@@ -1,8 +1,8 @@
-"""GracePeriod: since when names have been missing, and which are still within their grace period.
+"""GracePeriod: tracks when names went missing, and which are still within their grace period.
 
-The caller passes the time. It restarts the periods when names may have been missing for its own reasons, for example
-when it becomes leader or was disconnected: so after a broker restart, when all workers reconnect one by one, a leader
-does not move instances.
+The caller passes the time. It restarts the periods if names may be missing for reasons of its own, for example after it
+became the leader or was disconnected. A leader therefore moves no instances after a broker restart, while all workers
+reconnect one by one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 
 class GracePeriod:
-    """Tracks since when names have been missing."""
+    """Tracks when names went missing."""
 
     def __init__(self, period_s: float) -> None:
-        """Create a grace period of ``period_s`` seconds, starting when a name is first seen to be missing."""
+        """Create a tracker with a period of ``period_s`` seconds from when a name is first found missing."""
         self._period_s = period_s
         self._missing_since: dict[str, float] = {}
 
@@ -23,7 +23,7 @@ class GracePeriod:
         self._missing_since.clear()
 
     def forget(self, names: Iterable[str]) -> None:
-        """Restart the periods of some names: they were present meanwhile, and may be missing again."""
+        """Restart the periods of names that were present meanwhile, even if they are missing again."""
         for name in names:
             self._missing_since.pop(name, None)
 
@@ -35,8 +35,8 @@ class GracePeriod:
         """Return the missing names whose period has not ended.
 
         Args:
-            missing: all names that are missing now; the period of any other restarts when it is missing again.
-            now: monotonic seconds.
+            missing: all names that are missing now. The period of any other name restarts when it next goes missing.
+            now: current time in monotonic seconds.
         """
         self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
         return frozenset(name for name, since in self._missing_since.items() if now - since < self._period_s)

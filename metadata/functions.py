@@ -1,22 +1,23 @@
-"""Function metadata manager: the cluster's function table, and on the leader, changes to it.
+"""Function metadata manager: holds the cluster's function table and, on the leader, changes it.
 
-Design: the metadata topic is the source of truth. Every worker applies its records in order and so holds the same
+Design: the metadata topic is the source of truth. Every worker applies its records in order, and so has the same
 `FunctionTable`, a state machine without I/O. Only the leader decides: it checks a request against its up-to-date table
-and either appends one record or refuses. The table changes only when a record is read back from the log, on the leader
-too; the request is answered after that, so the response agrees with every later read of the table.
+and either appends one record or rejects the request. The table changes only when a record is read back from the log,
+even on the leader. The request is answered after that, so the response agrees with every later read of the table.
 
 Invariants:
 - A record whose version is not newer than the table's changes nothing, so applying the log twice equals applying it
-  once. The one exception ends the trial of a version (`ends_trial`), which does not affect running instances.
-  Versions restart with each creation, so they are compared only within one creation: a reader that missed a deletion
-  and the next creation because of compaction recognises the new function by its creation time.
+  once. The only exception is a record that ends the trial of a version (`ends_trial`), which does not affect running
+  instances.
+  Versions restart with each creation, so they are compared only within one. A reader that missed a deletion and the
+  next creation because of compaction recognizes the new function by its creation time.
 - An unreadable record changes nothing; the log counts it and continues.
-- A request that was already written, recognised by its id, succeeds: if a response is lost, the repeated request causes
-  neither an error nor a second change. Each record carries the ids of earlier requests (`earlierRequestIds`), so this
-  holds even if the function was changed or deleted meanwhile, and for a worker that has read only the compacted log.
+- A request whose id was already written succeeds. If a response is lost, repeating the request causes neither an error
+  nor a second change. Each record contains the ids of earlier requests (`earlierRequestIds`), so this holds even if the
+  function was changed or deleted meanwhile, and for a worker that has read only the compacted log.
 
-The creation time also identifies a request whose function was deleted and recreated meanwhile, which the version alone
-could not do.
+The creation time also detects that a request's function was deleted and recreated meanwhile, which the version alone
+could not.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from .replicated_log import LogRecord, LogStorage, ReplicatedLog, Turn
 VERSION = "version"
 REQUEST_ID = "requestId"
 CREATE_TIME = "createTime"
-"""Property of a deletion: the creation time of the deleted function."""
+"""Property of a deletion record with the creation time of the deleted function."""
 
 EARLIER_REQUEST_IDS = "earlierRequestIds"
-"""Property with the ids of the requests before the record's own, newest first, comma-separated."""
+"""Property with the ids of the requests before the record's own: comma-separated, newest first."""
 
 REMEMBERED_REQUESTS = 16
-"""Request ids kept per function: more than the requests to one function while a request may still be repeated."""
+"""Number of request ids retained per function: more than can be made while an earlier request may still be repeated."""
 
 _REMEMBERED_DELETIONS = 10_000
-"""Deleted functions whose requests are still recognised; beyond that, a repeated deletion finds no function."""
+"""Number of deleted functions whose requests are still recognized. Later, a repeated deletion finds no function."""
 
 _ATTEMPTS = 3
-"""Attempts to write a record that changes nothing when read back; a second one should suffice."""
+"""Attempts to write a record that changes nothing when read back. A second attempt should suffice."""
 
 BeforeDeletion = Callable[[FunctionMetaData], Awaitable[None]]
 
@@ -58,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 def fqfn(metadata: FunctionMetaData) -> str:
-    """Return tenant/namespace/name, the key of a function's records."""
+    """Return ``tenant/namespace/name``, the key of a function's records."""
     details = metadata.functionDetails
     return f"{details.tenant}/{details.namespace}/{details.name}"
 
@@ -69,8 +70,8 @@ class FunctionRequest:
 
     Attributes:
         metadata: the new record; a deletion uses only its name, version and creation time.
-        request_id: the same for every repetition of this request.
-        is_deletion: remove the function instead of writing the record.
+        request_id: identifies the request; the same in all repetitions.
+        is_deletion: whether to delete the function instead of writing the record.
     """
 
     metadata: FunctionMetaData
@@ -80,7 +81,7 @@ class FunctionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A record's effect on the table; ``before`` or ``after`` is None if the function did not or does not exist."""
+    """A record's effect on the table. ``before`` or ``after`` is None if the function did not or does not exist."""
 
     fqfn: str
     before: FunctionMetaData | None
@@ -93,7 +94,7 @@ class _Held(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A parsed record; a deletion may lack the function's creation time."""
+    """A parsed record. A deletion may lack the function's creation time."""
 
     name: str
     metadata: FunctionMetaData | None
@@ -102,14 +103,14 @@ class _Read(NamedTuple):
 
 
 class FunctionTable:
-    """All functions, according to the records applied so far."""
+    """All functions according to the records applied so far."""
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._deletions: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
     def get(self, name: str) -> FunctionMetaData | None:
-        """Return the record of a function; never modify it."""
+        """Return the record of a function, which must not be modified."""
         held = self._held.get(name)
         return held.metadata if held else None
 
@@ -118,10 +119,10 @@ class FunctionTable:
         return [self._held[name].metadata for name in sorted(self._held)]
 
     def apply(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> Change | None:
-        """Apply a record of the log; return the change, or None.
+        """Apply a record of the log and return the change, or None.
 
         Raises:
-            ValueError: the record cannot be read, and changes nothing.
+            ValueError: the record is unreadable and changes nothing.
         """
         name, after, version, created = _parse(key, value, properties)
         held = self._held.get(name)
@@ -135,7 +136,7 @@ class FunctionTable:
             return None
         known = self._request_ids(name)
         if properties.get(REQUEST_ID) in known:
-            return None  # a duplicate of a record that was sent twice
+            return None  # duplicate of a record that was sent twice
         request_ids = _ids_of(properties, known)
         if after is not None:
             self._held[name] = _Held(after, request_ids)
@@ -161,10 +162,10 @@ class FunctionTable:
         return held.request_ids if held else self._deletions.get(name, ())
 
     def decide(self, request: FunctionRequest) -> LogRecord | None:
-        """Return the record for a request, or None if nothing is left to do.
+        """Return the record to write for a request, or None if there is nothing left to do.
 
         Raises:
-            FunctionExists: the request creates a function that exists.
+            FunctionExists: the request creates a function that already exists.
             OutOfDate: the function was changed or deleted since the request was made.
         """
         name, version = fqfn(request.metadata), request.metadata.version
@@ -190,21 +191,21 @@ class FunctionTable:
 
 
 def ends_trial(before: FunctionMetaData, after: FunctionMetaData | None) -> bool:
-    """Return whether a record only says that the version on trial has started successfully.
+    """Return whether a record only states that the version on trial started successfully.
 
-    It has the same version, since it deploys nothing. Older workers, which do not support trials, ignore it.
+    Its version is unchanged, because it deploys nothing. Older workers, which do not support trials, ignore it.
     """
     if after is None or after.version != before.version or not before.deployments.HasField("trial"):
         return False
     ended = FunctionMetaData()
     ended.CopyFrom(before)
     ended.deployments.ClearField("trial")
-    return ended == after  # any other record of this version was decided on the basis of an older one
+    return ended == after  # any other record of this version was decided from an older table
 
 
 def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read:
     if not key:
-        raise ValueError("a record without a key")
+        raise ValueError("the record has no key")
     if not value:
         version = _number(properties.get(VERSION, ""))
         if version is None:
@@ -215,7 +216,7 @@ def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Rea
     except DecodeError:
         raise ValueError(f"the record of {key} is not a valid FunctionMetaData") from None
     if fqfn(metadata) != key:
-        raise ValueError(f"the record of {key} describes {fqfn(metadata)[:100]}")
+        raise ValueError(f"the record of {key} is for {fqfn(metadata)[:100]}")
     return _Read(key, metadata, metadata.version, metadata.createTime)
 
 
@@ -224,7 +225,7 @@ def _number(text: str) -> int | None:
 
 
 def _ids_of(properties: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the request ids in a record; if it lacks earlier ones, the known ones are kept."""
+    """Return the request ids in a record, with the known earlier ids if the record lacks them."""
     earlier = properties.get(EARLIER_REQUEST_IDS)
     before = known if earlier is None else tuple(one for one in earlier.split(",") if one)
     return (properties.get(REQUEST_ID, ""), *before)[:REMEMBERED_REQUESTS]
@@ -258,7 +259,7 @@ class FunctionMetadataManager:
             storage: storage of the log.
             on_change: called after each record that changes a function.
             before_deletion: called on the leader with a function's record before the function is deleted, while no
-                other change is decided; if it raises, the function is kept.
+                other change is decided. If it raises, the function is not deleted.
         """
         self.log = ReplicatedLog(storage, self._apply, "metadata")
         self._table = FunctionTable()
@@ -268,7 +269,7 @@ class FunctionMetadataManager:
         self._under_way = TaskSet("function metadata")
 
     def get(self, name: str) -> FunctionMetaData | None:
-        """Return the record of a function (tenant/namespace/name); never modify it."""
+        """Return the record of a function (``tenant/namespace/name``), which must not be modified."""
         return self._table.get(name)
 
     def all(self) -> Iterable[FunctionMetaData]:
@@ -289,10 +290,10 @@ class FunctionMetadataManager:
             self._on_change(change)
 
     async def submit(self, request: FunctionRequest) -> None:
-        """Carry out a request; wait until its record is durable and applied here.
+        """Execute a request, and wait until its record is durable and applied here.
 
-        Cancellation: the request continues in the background, and the next one waits for it; repeat it with the same
-        id.
+        Cancellation: the request continues in the background, and the next one waits for it. It may be repeated with
+        the same id.
 
         Raises:
             NotLeader: another worker is the leader.
@@ -302,7 +303,7 @@ class FunctionMetadataManager:
         name = fqfn(request.metadata)
 
         def failed(failure: BaseException) -> None:  # also raised to the caller that awaits it
-            _log.debug("the request %s for %s ended: %s", request.request_id, name, failure)
+            _log.debug("request %s for %s failed: %s", request.request_id, name, failure)
 
         await asyncio.shield(self._under_way.start(self._submit(request), f"request for {name}", failed))
 
@@ -314,7 +315,7 @@ class FunctionMetadataManager:
     async def _submit(self, request: FunctionRequest) -> None:
         async with self.log.turn() as turn:
             if turn is None:
-                raise NotLeader("this worker does not lead; the request belongs to the leader")
+                raise NotLeader("this worker is not the leader: send the request to the leader")
             for _ in range(_ATTEMPTS):
                 record = await self._decide(request)
                 if record is None:
@@ -323,7 +324,9 @@ class FunctionMetadataManager:
                     await self._prepare_deletion(record.key, turn)
                 await turn.append([record])
             if self._table.decide(request) is not None:
-                raise OperationTimeout(f"a change was written {_ATTEMPTS} times and had no effect; the log says why")
+                raise OperationTimeout(
+                    f"the change was written {_ATTEMPTS} times without effect: see the log for the reason"
+                )
 
     async def _prepare_deletion(self, name: str, turn: Turn) -> None:
         metadata = self._table.get(name)
@@ -333,10 +336,10 @@ class FunctionMetadataManager:
             if turn.is_current:
                 await self._before_deletion(metadata)
         if not turn.is_current:
-            raise NotLeader("this worker led until now; the request belongs to the next leader")
+            raise NotLeader("this worker lost its leadership: send the request to the new leader")
 
     async def _decide(self, request: FunctionRequest) -> LogRecord | None:
-        """Decide; refuse only after reading the log to its end, as another worker may be the leader meanwhile."""
+        """Decide a request. Before rejecting it, read the log to its end: the leader may have changed."""
         try:
             return self._table.decide(request)
         except (FunctionExists, OutOfDate):
@@ -344,7 +347,7 @@ class FunctionMetadataManager:
             return self._table.decide(request)
 
     async def wait_until_seen(self, request: FunctionRequest) -> None:
-        """Wait until a request carried out by another worker is applied to the table. Cancellation: safe.
+        """Wait until a request executed by another worker is applied to the table. Cancellation: safe.
 
         Raises:
             OperationTimeout: the record did not arrive in time.

@@ -1,13 +1,13 @@
-"""Package store: function packages are stored in topics and extracted once per worker.
+"""Package store: stores function packages in topics, and extracts them once per worker.
 
-Design: a package's id is the SHA-256 of its content. It is stored in the topic ``package-<sha256>`` of the functions
-namespace as plain messages of 1 MiB with the properties index, total and name, retained by a durable subscription. A
-writer sends in order and waits for all receipts, so a topic whose last message has the last index is complete; a reader
-places parts by index (two writers of one id write the same bytes) and checks the hash at the end. A package that was
-complete while a function referred to it is assumed complete for `NAMED_S`, so that many functions with the same package
-need only one look at its topic. On a worker's disk an archive is a directory named by the id and created by one rename,
-so it is complete or absent. A module has a separate directory (`MODULES_SUFFIX`), as the same content may be sent as
-both.
+Design: a package's id is the SHA-256 of its content. The package is stored in the topic ``package-<sha256>`` of the
+functions namespace, as plain messages of 1 MiB with the properties index, total and name. A durable subscription
+retains them. A writer sends in order and waits for all receipts, so a topic whose last message has the last index is
+complete. A reader places parts by index (two writers of one id write the same bytes) and checks the hash at the end. A
+package that was complete while a function referred to it is assumed complete for `NAMED_S`, so that many functions with
+the same package need only one check of its topic. On a worker's disk, an archive is a directory that is named after the
+id and created by a single rename, so it is either complete or absent. Modules have a separate directory
+(`MODULES_SUFFIX`), because the same content may be uploaded as both.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from .packages_extract import extract, module_root
 MAX_PACKAGE_BYTES = 256 * 1024 * 1024
 PART_BYTES = 1024 * 1024
 NAMED_S = 60.0
-"""How long a package that was complete and in use is assumed complete without checking its topic.
+"""How long a package that was complete and in use is assumed to be complete without checking its topic.
 
-A package is deleted after being unused for an hour, so it exists for at least that long; if its topic is lost for other
-reasons, the first deployment after this time stores it again.
+A package is deleted after being unused for an hour, so it exists for at least that long. If its topic is lost for other
+reasons, the first deployment after this period stores it again.
 """
 
 MODULES_SUFFIX = ".py"
-"""Directory suffix of content that was sent as a module, not as an archive."""
+"""Directory suffix for content that was uploaded as a module instead of an archive."""
 
 _INCOMING = ".incoming"
 _SMALL_BYTES = 64 * 1024
 
 
 PartWriter = Callable[[bytes, Mapping[str, str]], Awaitable[None]]
-"""Sends one part with its properties; returns once it is durable."""
+"""Sends one part with its properties, and returns once it is durable."""
 
 
 class PackageTopics(Protocol):
-    """Storage of package parts; `worker` implements it with topics."""
+    """Storage for package parts. `worker` implements it with topics."""
 
     def write(self, package_id: str) -> AbstractAsyncContextManager[PartWriter]:
-        """Open the package's topic, with its durable subscription, for writing."""
+        """Open the package's topic with its durable subscription for writing."""
 
     def read(self, package_id: str) -> AsyncIterator[tuple[bytes, Mapping[str, str]]]:
-        """Yield all parts in the topic at the time of the call."""
+        """Yield all parts that are in the topic at the time of the call."""
 
     async def last_properties(self, package_id: str) -> Mapping[str, str] | None:
-        """Return the properties of the topic's last message; None if the topic is empty or absent."""
+        """Return the properties of the topic's last message, or None if the topic is empty or missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PackageStore:
     """Receives packages, stores them in topics and fetches them for instances."""
 
     def __init__(self, directory: Path, topics: PackageTopics, clock: Callable[[], float] = monotonic) -> None:
-        """Create a store; ``directory`` is for extracted packages, ``clock`` returns monotonic seconds."""
+        """Create a store that extracts packages in ``directory``; ``clock`` returns monotonic seconds."""
         self._directory = directory
         self._topics = topics
         self._clock = clock
@@ -91,7 +91,7 @@ class PackageStore:
 
     @contextlib.contextmanager
     def used(self, package_id: str) -> Iterator[None]:
-        """Keep a package that no function refers to yet."""
+        """Context that protects a package from removal while no function refers to it yet."""
         self._in_use[package_id] += 1
         try:
             yield
@@ -101,11 +101,11 @@ class PackageStore:
                 del self._in_use[package_id]
 
     def in_use(self) -> set[str]:
-        """Return the packages kept by `used`."""
+        """Return the packages protected by `used`."""
         return set(self._in_use)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> Upload:
-        """Write an upload to disk and return it; the caller ends it with `keep` or `discard`.
+        """Write an upload to disk and return it. The caller must call `keep` or `discard` for it.
 
         Raises:
             PackageError: the upload is empty or exceeds the limit.
@@ -114,30 +114,30 @@ class PackageStore:
         digest = hashlib.sha256()
         size = 0
         try:
-            with path.open("wb") as file:  # on the loop: a thread that opens would outlive a cancelled wait
+            with path.open("wb") as file:  # on the event loop: opening in a thread would outlive a cancelled wait
                 async for chunk in _joined(chunks):
                     size += len(chunk)
                     if size > MAX_PACKAGE_BYTES:
                         raise PackageError(
-                            f"the package is larger than {MAX_PACKAGE_BYTES // 2**20} MiB; leave out what is not needed"
+                            f"the package is larger than {MAX_PACKAGE_BYTES // 2**20} MiB: remove unneeded files"
                         )
                     if len(chunk) < _SMALL_BYTES:
                         _write(file, digest, chunk)  # cheaper than a switch to a thread and back
                     else:
                         await asyncio.to_thread(_write, file, digest, chunk)
             if size == 0:
-                raise PackageError("the package is empty; give a .py, .zip or .whl file with the function")
+                raise PackageError("the package is empty: expected a .py, .zip or .whl file with the function")
         except BaseException:
             path.unlink(missing_ok=True)
             raise
         return Upload(path, digest.hexdigest(), size)
 
     async def unpack(self, upload: Upload, name: str) -> Path:
-        """Extract an upload to its directory for instances; return the path for an instance.
+        """Extract an upload to its directory for instances, and return the path for an instance.
 
         Args:
             upload: the received package.
-            name: the file's name, whose suffix determines the type.
+            name: file name, whose suffix determines the type.
 
         Raises:
             PackageError: the upload is not a readable .py, .zip or .whl file.
@@ -148,11 +148,11 @@ class PackageStore:
         """Store an upload durably in its topic.
 
         Args:
-            upload: the package.
-            name: its file name.
-            is_named: whether a function's record refers to it already.
+            upload: the received package.
+            name: file name.
+            is_named: whether a function's record already refers to the package.
 
-        Cancellation: may leave an incomplete package, which no function refers to.
+        Cancellation: an incomplete package may remain, to which no function refers.
         """
         began_s = self._clock()
         if began_s - self._named_at_s.get(upload.package_id, -math.inf) < NAMED_S:
@@ -166,7 +166,7 @@ class PackageStore:
     async def _write(self, upload: Upload, name: str) -> None:
         total = -(-upload.size // PART_BYTES)
         async with self._topics.write(upload.package_id) as send:
-            with upload.path.open("rb") as file:  # here: see `receive`
+            with upload.path.open("rb") as file:  # on the event loop, as in `receive`
                 for index in range(total):
                     part = await asyncio.to_thread(file.read, PART_BYTES)
                     await send(part, {"index": str(index), "total": str(total), "name": name})
@@ -180,7 +180,7 @@ class PackageStore:
         await asyncio.to_thread(upload.path.unlink, missing_ok=True)
 
     async def fetch(self, package_id: str, name: str) -> Path:
-        """Return the extracted package, read from its topic if this worker does not have it yet.
+        """Return the extracted package, reading it from its topic if this worker does not have it yet.
 
         Raises:
             PackageError: the topic does not contain the whole package.
@@ -221,14 +221,15 @@ class PackageStore:
         return self._directory / f"{package_id}{MODULES_SUFFIX}"
 
     def remove_local(self, package_id: str) -> None:
-        """Delete a package from this machine; it may be fetched again. Blocking."""
+        """Delete a package from this machine; it can be fetched later. Blocking."""
         for directory in self.withdraw(package_id):
             shutil.rmtree(directory, ignore_errors=True)
 
     def withdraw(self, package_id: str) -> list[Path]:
-        """Move a package away from instances; return the directories, which the caller deletes.
+        """Move a package out of the instances' reach, and return the directories, which the caller must delete.
 
-        Each is moved by one rename, so that a partially deleted package is never mistaken for a complete one.
+        Each directory is moved by a single rename, so that a partially deleted package is never taken for a complete
+        one.
         """
         doomed = []
         for directory in (self._directory / package_id, self._modules_of(package_id)):
@@ -239,19 +240,19 @@ class PackageStore:
         return doomed
 
     async def assemble(self, package_id: str) -> Path:
-        """Write a package from its topic to a file in the incoming directory; the caller deletes it.
+        """Write a package from its topic to a file in the incoming directory. The caller must delete the file.
 
         Raises:
             PackageError: parts are missing, or the content does not match the id.
         """
         path = self._directory / _INCOMING / uuid.uuid4().hex
         try:
-            with path.open("wb") as file:  # here: see `receive`
+            with path.open("wb") as file:  # on the event loop, as in `receive`
                 seen, total = await self._read_parts(package_id, file)
             if not total or len(seen) < total:
-                raise PackageError(f"package {package_id} is not complete: {len(seen)} of {total} parts are stored")
+                raise PackageError(f"package {package_id} is incomplete: {len(seen)} of {total} parts are stored")
             if await asyncio.to_thread(_sha256, path) != package_id:
-                raise PackageError(f"package {package_id} is damaged: its content has another hash; deploy it again")
+                raise PackageError(f"package {package_id} is damaged, as its content hash does not match: redeploy it")
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -286,7 +287,7 @@ class PackageStore:
 
 
 def _install_file(content: Path, directory: Path, name: str) -> Path:
-    """Install a module file; the same content may have several names, and a module needs a file with each."""
+    """Install a module file. The same content may be used under several names, each of which needs a file."""
     directory.mkdir(exist_ok=True)
     target = directory / name
     if not target.is_file():
@@ -300,7 +301,7 @@ def _rename_directory(fresh: Path, target: Path) -> None:
     try:
         fresh.rename(target)
     except OSError:
-        # Another fetch was faster: a non-empty directory is never replaced, and its content is the same.
+        # Another fetch was faster. A non-empty directory is never replaced, and its content is the same.
         if not target.is_dir():
             raise
 

@@ -1,17 +1,17 @@
-"""Replicated log: every worker applies the same records in the same order; only the leader appends.
+"""Replicated log: every worker applies the same records in the same order, and only the leader appends.
 
 Design: the log is the source of truth. A state machine (the function table, the assignments) changes only when a record
-is read back from the log, on the leader too. The leader decides in turns: it reads its state machine, appends records,
-and waits until its own state machine has applied them before the next turn begins.
+is read back from the log, even on the leader. The leader decides in turns: it reads its state machine, appends records,
+and waits until its own state machine has applied them before the next turn starts.
 
 Invariants:
-- Each record is applied once, in the order of positions; a position seen before is skipped.
-- When a turn begins, everything that earlier turns may have written has been applied. If an append was cancelled, or
+- Each record is applied once, in order of positions; a position that was seen before is skipped.
+- When a turn starts, everything that earlier turns may have written has been applied. If an append was cancelled, or
   its record was not read back in time, the next turn first reads the log to its end.
-- Fencing: a failed append ends the leadership. The record may still arrive, but no record of this writer does once a
-  successor has opened the log; so the log is reopened, and read to its end, before anything else is decided.
+- Fencing: a failed append ends the leadership. Its record may still arrive, but no record of this writer can arrive
+  after a successor has opened the log. The log is therefore reopened, and read to its end, before the next decision.
 
-The storage behind it is an interface, so that managers and tests need no broker; `worker` implements it with a topic.
+Storage is an interface, so that managers and tests need no broker. `worker` implements it with a topic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..errors import MagnetarError, NotLeader, OperationTimeout
 from ..tasks import settle, within
 
 Position = tuple[int, int]
-"""Ledger id and entry id of a record in the log; later positions are greater."""
+"""Ledger id and entry id of a record in the log. Later positions are greater."""
 
 APPLY_TIMEOUT_S = 30.0
 """Timeout for reading a written record back from the log."""
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogRecord(NamedTuple):
-    """Key, value (empty deletes) and properties of one record to write."""
+    """A record to write: key, value (empty to delete) and properties."""
 
     key: str
     value: bytes
@@ -54,7 +54,7 @@ class LogWriter(Protocol):
     """Exclusive writer of a log."""
 
     async def append(self, records: Sequence[LogRecord]) -> Position:
-        """Write records in order; return the position of the last once all are durable."""
+        """Write records in order, and return the position of the last one once all are durable."""
 
     async def close(self) -> None:
         """Release the log for the next writer."""
@@ -67,14 +67,14 @@ class LogStorage(Protocol):
         """Call ``apply`` with every record from the first one, in order, until cancelled."""
 
     async def catch_up(self) -> None:
-        """Wait until `tail` has passed on all records in the log at the time of the call. Cancellation: safe."""
+        """Wait until `tail` has applied all records in the log at the time of the call. Cancellation: safe."""
 
     async def open_writer(self, name: str) -> LogWriter:
-        """Open and return the exclusive writer, named ``name``."""
+        """Open and return the exclusive writer, with the name ``name``."""
 
 
 class Turn:
-    """The leader's right to decide: nothing else is appended until it ends."""
+    """The leader's turn to decide, during which nothing else is appended."""
 
     def __init__(self, log: ReplicatedLog, writer: LogWriter) -> None:
         self._log = log
@@ -82,14 +82,14 @@ class Turn:
 
     @property
     def is_current(self) -> bool:
-        """Whether the leadership in which the turn began continues."""
+        """Whether the leadership under which the turn started still holds."""
         return self._log._leading is self._writer
 
     async def append(self, records: Sequence[LogRecord]) -> None:
-        """Write records in order; wait until they are durable and applied here.
+        """Write records in order, and wait until they are durable and applied here.
 
         Raises:
-            NotLeader: the log could not be written, and this worker has lost the lead.
+            NotLeader: the log could not be written, and this worker has lost its leadership.
             OperationTimeout: the records were not read back in time.
         """
         log = self._log
@@ -99,13 +99,13 @@ class Turn:
             position = await self._writer.append(records)
         except MagnetarError as exc:
             log._on_failure()
-            raise NotLeader(f"the leader lost its log: {exc}") from exc
+            raise NotLeader(f"the leader lost its log producer: {exc}") from exc
         await log.wait_until(lambda: log._applied >= position, f"{log._noun} {position[0]}:{position[1]}")
         log._is_unsure = False
 
 
 class ReplicatedLog:
-    """A worker's view of a log; bound to one event loop.
+    """A worker's view of a log, bound to one event loop.
 
     Attributes:
         unreadable_records: number of skipped unreadable records.
@@ -123,8 +123,8 @@ class ReplicatedLog:
         Args:
             storage: storage of the log.
             apply: applies a record to the state machine; raises ValueError or DecodeError for an unreadable record.
-            name: name of the log, for log lines.
-            noun: noun for a record, for errors.
+            name: name of the log, used in log lines.
+            noun: noun for a record, used in errors.
         """
         self._storage = storage
         self._apply = apply
@@ -152,7 +152,7 @@ class ReplicatedLog:
         await self._storage.catch_up()
 
     def apply(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
-        """Apply the next record; skip one that was seen before, skip and count one that cannot be read."""
+        """Apply the next record. Skip a record that was seen before; skip and count an unreadable record."""
         if position <= self._applied:
             return
         self._applied = position
@@ -176,20 +176,20 @@ class ReplicatedLog:
             try:
                 await writer.close()
             except MagnetarError as exc:
-                _log.debug("closing the %s topic: %s", self._name, exc)
+                _log.debug("cannot close the %s topic: %s", self._name, exc)
 
     def lead(self, on_failure: Callable[[], None]) -> None:
-        """Start deciding. The caller has reopened the log for writing, and read it to its end since.
+        """Start deciding. The caller must have reopened the log for writing and then read it to its end.
 
         Args:
-            on_failure: called when an append fails; must end the leadership.
+            on_failure: called when an append fails, to end the leadership.
         """
         assert self._writer is not None
         self._leading, self._on_failure = self._writer, on_failure
         self._is_unsure = False
 
     def follow(self) -> None:
-        """Stop deciding: another worker leads."""
+        """Stop deciding, because another worker is the leader."""
         self._leading = None
 
     @property
@@ -198,12 +198,12 @@ class ReplicatedLog:
         return self._leading is not None
 
     def undecided(self) -> AbstractAsyncContextManager[None]:
-        """Context in which no turn can begin. Cancellation: safe."""
+        """Context in which no turn can start. Cancellation: safe."""
         return self._turn
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[Turn | None]:
-        """Context with a turn to decide, once available; None if this worker is not the leader. Cancellation: safe."""
+        """Context that waits for a turn to decide; None if this worker is not the leader. Cancellation: safe."""
         async with self._turn:
             writer = self._leading
             if writer is None:
@@ -215,11 +215,11 @@ class ReplicatedLog:
             yield Turn(self, writer)
 
     async def wait_until(self, is_done: Callable[[], bool], what: str) -> None:
-        """Wait until records have made a condition true. Cancellation: safe.
+        """Wait until a condition becomes true as records are applied. Cancellation: safe.
 
         Args:
             is_done: the condition, checked now and after each record.
-            what: what is awaited, for the error.
+            what: description of the awaited event, for the error message.
 
         Raises:
             OperationTimeout: the condition did not become true in time.
@@ -232,7 +232,7 @@ class ReplicatedLog:
         try:
             if not await within(APPLY_TIMEOUT_S, future):
                 raise OperationTimeout(
-                    f"{what} was written but not read back within {APPLY_TIMEOUT_S:g} s; repeat the request"
+                    f"{what} was written but not read back within {APPLY_TIMEOUT_S:g} s: retry the request"
                 )
         finally:
             self._waiting.remove(entry)

@@ -12,7 +12,7 @@ from ..wire.functions_pb2 import Assignment
 
 
 class InstanceKey(NamedTuple):
-    """One instance of a function: tenant/namespace/name and the instance's number."""
+    """Key of a function instance: ``tenant/namespace/name`` and the instance number."""
 
     function: str
     instance_id: int
@@ -37,7 +37,7 @@ class Assignments:
         self._of_function.setdefault(key.function, {})[key] = assignment
 
     def remove(self, key: InstanceKey) -> bool:
-        """Remove the assignment of an instance; return whether it existed."""
+        """Remove the assignment of an instance, and return whether it existed."""
         held = self._all.pop(key, None)
         if held is None:
             return False
@@ -49,7 +49,7 @@ class Assignments:
         return True
 
     def all(self) -> Mapping[InstanceKey, Assignment]:
-        """Return all assignments; never modify the result."""
+        """Return all assignments. The result must not be modified."""
         return self._all
 
     def get(self, key: InstanceKey) -> Assignment | None:
@@ -57,11 +57,11 @@ class Assignments:
         return self._all.get(key)
 
     def of_worker(self, worker_id: str) -> Mapping[InstanceKey, Assignment]:
-        """Return the assignments of a worker; never modify the result."""
+        """Return the assignments of a worker. The result must not be modified."""
         return self._of_worker.get(worker_id, {})
 
     def of_function(self, name: str) -> Mapping[InstanceKey, Assignment]:
-        """Return the assignments of a function; never modify the result."""
+        """Return the assignments of a function. The result must not be modified."""
         return self._of_function.get(name, {})
 
     def owners(self) -> Collection[str]:

@@ -2,16 +2,16 @@
 
 Instances are assigned round-robin by pure, deterministic functions. An instance with a live worker stays there
 (sticky), so neither a new worker nor a new leader moves any. Other instances are assigned, in order, to the worker with
-the fewest instances; among equals to the one with the fewest instances of the same function, so that losing one machine
-does not stop a whole function; then to the first by name. Only `rebalance` moves running instances, and it moves as few
-as necessary to even out the load.
+the fewest instances. Ties go to the worker with the fewest instances of the same function, so that losing one machine
+does not stop a whole function, and then to the first by name. Only `rebalance` moves running instances, and it moves as
+few as necessary to even out the load.
 
 A round examines only the functions that changed since the previous round, as long as the workers are the same: the
 others are up to date. If that is not certain, for example after a failed append, it examines all.
 
-A round ends when its last record has been read back from the assignments log. The key is the instance; the value is an
-`Assignment` with the function's whole record except its history (so that a worker needs nothing else to start it), and
-an empty value deletes. Drain orders are records of the same log, with keys that no instance can have.
+A round ends when its last record has been read back from the assignments log. The key of a record is the instance. Its
+value is an `Assignment` with the function's whole record except its history, so that a worker needs nothing else to
+start the instance; an empty value deletes. Drain orders are records in the same log, with keys that no instance has.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, Instance
 from .assignments import Assignments, InstanceKey
 
 DRAINED = "drained worker:"
-"""Key prefix of a drain order; tenant names have no spaces. The value is `=` and the incarnation."""
+"""Key prefix of a drain order, distinct because tenant names have no spaces. The value is `=` and the incarnation."""
 
 
 def parse_instance_key(text: str) -> InstanceKey:
     """Parse ``tenant/namespace/name:number``.
 
     Raises:
-        ValueError: no number follows the last colon, or nothing precedes it.
+        ValueError: no number follows the last colon, or no name precedes it.
     """
     function, _, number = text.rpartition(":")
     if not function or not (number.isascii() and number.isdigit()):
@@ -54,10 +54,10 @@ def assign(
 
     Args:
         instances: all instances that should run.
-        workers: ids of the workers that can run instances; without any, no instance gets a new worker.
-        current: the current assignments; entries for other instances or other workers are ignored.
-        missing: ids of workers absent within their grace period, which keep their instances but get no new ones.
-        others: the number of instances of other functions on each worker.
+        workers: ids of the workers that can run instances. If empty, no instance is assigned to a new worker.
+        current: current assignments. Entries for other instances or workers are ignored.
+        missing: ids of absent workers within their grace period, which keep their instances but receive no new ones.
+        others: number of instances of other functions on each worker.
     """
     wanted = sorted(set(instances))
     living = sorted(set(workers))
@@ -79,7 +79,7 @@ def assign(
 
 
 def rebalance(workers: Iterable[str], current: Mapping[InstanceKey, str]) -> dict[InstanceKey, str]:
-    """Return the assignment after the fewest moves so that any two workers differ by at most one instance.
+    """Return the assignment in which any two workers differ by at most one instance, after the fewest moves.
 
     Args:
         workers: ids of the workers that can run instances.
@@ -92,7 +92,7 @@ def rebalance(workers: Iterable[str], current: Mapping[InstanceKey, str]) -> dic
     if not held:
         return decided
     share, extra = divmod(len(decided), len(held))
-    # Let the fullest workers keep one more instance, which minimises the number of moves.
+    # The fullest workers keep one more instance, which minimizes the number of moves.
     fullest = sorted(held, key=lambda worker: (-len(held[worker]), worker))
     target = {worker: share + (index < extra) for index, worker in enumerate(fullest)}
     spare = [key for worker in fullest for key in held[worker][target[worker] :]]
@@ -112,8 +112,8 @@ class Workforce:
 
     Attributes:
         workers: workers that can run instances.
-        missing: workers absent within their grace period, which keep their instances.
-        is_evened_out: whether to rebalance (see `rebalance`).
+        missing: absent workers within their grace period, which keep their instances.
+        is_evened_out: whether to rebalance instances (see `rebalance`).
     """
 
     workers: frozenset[str]
@@ -127,15 +127,15 @@ def plan(
     current: Mapping[InstanceKey, Assignment],
     others: Mapping[str, int] = MappingProxyType({}),
 ) -> list[LogRecord]:
-    """Return the records that change the current assignments to the desired ones; pure.
+    """Return the records that change the current assignments to the desired ones. Pure.
 
     Deletions come first. Without workers, instances keep their assignments.
 
     Args:
-        functions: the functions to examine.
-        workforce: the workers to place instances on.
-        current: the assignments of these functions.
-        others: the number of instances of all other functions on each worker.
+        functions: functions to examine.
+        workforce: workers to place instances on.
+        current: assignments of these functions.
+        others: number of instances of all other functions on each worker.
     """
     wanted: dict[InstanceKey, FunctionMetaData] = {}
     for metadata in functions:
@@ -161,9 +161,9 @@ def plan(
 
 
 def _to_assign(metadata: FunctionMetaData) -> FunctionMetaData:
-    """Return a record reduced to what instances need, as earlier deployments would make assignments larger.
+    """Return a record without earlier deployments, which instances do not need.
 
-    Instances do not run before the leader has finished its work on the function's state.
+    Instances do not run until the leader has finished its work on the function's state.
     """
     if not metadata.HasField("deployments") and not metadata.HasField("stateChange"):
         return metadata
@@ -178,7 +178,7 @@ def _to_assign(metadata: FunctionMetaData) -> FunctionMetaData:
 
 
 Changed = Mapping[str, FunctionMetaData | None]
-"""Changed functions, by ``tenant/namespace/name``; None for a deleted one."""
+"""Changed functions by ``tenant/namespace/name``; None for a deleted function."""
 
 
 class SchedulerManager:
@@ -198,16 +198,16 @@ class SchedulerManager:
         self.log = ReplicatedLog(storage, self._apply, "assignments", "assignment")
         self._on_change = on_change
         self._assignments = Assignments()
-        self._settled: Workforce | None = None  # the workers for which all functions unchanged since are up to date
+        self._settled: Workforce | None = None  # workers for which all unchanged functions are up to date
         self._is_in_round = False
         self._drained: dict[str, str] = {}
 
     def assignments(self) -> Mapping[InstanceKey, Assignment]:
-        """Return all assignments; never modify them."""
+        """Return all assignments, which must not be modified."""
         return self._assignments.all()
 
     def assignment(self, key: InstanceKey) -> Assignment | None:
-        """Return the assignment of an instance, or None; never modify it."""
+        """Return the assignment of an instance, which must not be modified, or None."""
         return self._assignments.get(key)
 
     def owners(self) -> Collection[str]:
@@ -215,7 +215,7 @@ class SchedulerManager:
         return self._assignments.owners()
 
     def drained(self) -> Mapping[str, str]:
-        """Return the workers with a drain order, and their incarnations; never modify it."""
+        """Return the incarnations of workers with a drain order. The result must not be modified."""
         return self._drained
 
     def of_worker(self, worker_id: str) -> dict[str, Assignment]:
@@ -249,7 +249,7 @@ class SchedulerManager:
             return self._assignments.remove(key)
         assignment = Assignment.FromString(value)
         if not assignment.workerId or assignment.instance.instanceId != key.instance_id:
-            raise ValueError(f"the assignment of {key} names no worker or another instance")
+            raise ValueError(f"the assignment of {key} has no worker, or is for another instance")
         self._assignments.put(key, assignment)
         return True
 
@@ -259,12 +259,13 @@ class SchedulerManager:
         workforce: Workforce,
         changed: Callable[[], Changed | None] | None = None,
     ) -> int:
-        """Publish changed assignments; return the number of records, 0 if this worker is not the leader.
+        """Publish changed assignments, and return the number of records: 0 if this worker is not the leader.
 
         Args:
-            functions: returns all functions; called when this round's turn begins, so that it sees all earlier changes.
-            workforce: the workers to place instances on.
-            changed: returns the functions that changed since its last call, or None if unknown; called at the same
+            functions: returns all functions. Called when this round's turn starts, so that it includes all earlier
+                changes.
+            workforce: workers to place instances on.
+            changed: returns the functions that changed since its last call, or None if unknown. Called at the same
                 time.
 
         Cancellation: some of the records may have been written; the next round completes them.
@@ -288,7 +289,7 @@ class SchedulerManager:
             return len(records)
 
     def _plan_changed(self, changed: Changed, workforce: Workforce) -> list[LogRecord]:
-        """Return the same as `plan` for all functions, given that unchanged functions are up to date."""
+        """Return the same records as `plan` for all functions, but examine only the changed functions."""
         if not changed:
             return []
         current = {key: held for name in changed for key, held in self._assignments.of_function(name).items()}
@@ -297,7 +298,7 @@ class SchedulerManager:
         return plan([metadata for metadata in changed.values() if metadata is not None], workforce, current, others)
 
     async def drain(self, worker_id: str, incarnation: str | None) -> None:
-        """Store a drain order for a worker's incarnation, or delete it (None); wait until that is durable.
+        """Store a drain order for a worker's incarnation, or delete it (None), and wait until that is durable.
 
         Cancellation: the order may still be stored.
 
@@ -306,6 +307,6 @@ class SchedulerManager:
         """
         async with self.log.turn() as turn:
             if turn is None:
-                raise NotLeader("this worker does not lead; a drain belongs to the leader")
+                raise NotLeader("this worker is not the leader: send the drain request to the leader")
             value = b"" if incarnation is None else f"={incarnation}".encode()
             await turn.append([LogRecord(DRAINED + worker_id, value)])

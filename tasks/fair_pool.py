@@ -1,4 +1,4 @@
-"""A pool of places with a limit per key, whose waiters take turns by key."""
+"""A pool of slots with a limit per key, granted to waiting keys in turn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .shares import Room, Shares
 
 
 class FairPool:
-    """A limited number of places; a free one is granted to the key that has waited longest for its turn.
+    """A limited number of slots. A free slot is granted to the key that has waited longest for its turn.
 
-    Invariant: while a place is free, only keys that have used their share wait.
+    Invariant: while a slot is free, only keys that have used their share wait.
     """
 
     def __init__(self, size: int, per_key: int) -> None:
-        """Create a pool of free places, of which each key may hold ``per_key``."""
+        """Create a pool of free slots, of which each key may hold ``per_key``."""
         self._shares = Shares(size, per_key)
         self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
 
@@ -25,12 +25,12 @@ class FairPool:
         return f"{type(self).__name__}({self._shares!r}, waiting={self._waiting.lengths})"
 
     def room(self, key: str) -> Room:
-        """Return whether a key would get a place now, or the reason why not."""
+        """Return whether a key would get a slot now or, if not, the reason."""
         return self._shares.room(key)
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
-        """Context that holds a place.
+        """Context that holds a slot.
 
         Cancellation: safe.
         """
@@ -41,7 +41,7 @@ class FairPool:
             self.give_back(key)
 
     async def take(self, key: str) -> None:
-        """Wait for a place; `give_back` returns it.
+        """Wait for a slot, which must be returned with `give_back`.
 
         Cancellation: safe.
         """
@@ -53,13 +53,13 @@ class FairPool:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self.give_back(key)  # the place was granted in the same loop iteration
+                self.give_back(key)  # the slot was granted in the same loop iteration
             else:
                 self._waiting.remove(key, (key, granted))
             raise
 
     def give_back(self, key: str) -> None:
-        """Return a place, and grant it to the next waiter."""
+        """Return a slot, and grant it to the next waiter."""
         self._shares.give_back(key)
         while (waiter := self._waiting.pop(self._may_go)) is not None:
             next_key, granted = waiter
@@ -72,7 +72,7 @@ class FairPool:
 
 
 class FairLock(FairPool):
-    """A pool with one place."""
+    """A pool with a single slot."""
 
     def __init__(self) -> None:
         super().__init__(1, 1)

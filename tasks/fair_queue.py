@@ -1,4 +1,4 @@
-"""A queue whose keys take turns, so that many items of one key do not delay items of another key."""
+"""A queue that serves keys in turn, so that many items of one key do not delay items of another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items in insertion order per key, with keys taking turns."""
+    """Items in insertion order per key, with keys served in turn."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[str, deque[T]] = OrderedDict()
@@ -27,14 +27,14 @@ class FairQueue(Generic[T]):
         return {key: len(items) for key, items in self._items.items()}
 
     def put(self, key: str, item: T) -> None:
-        """Append an item to those of its key."""
+        """Append an item to its key's items."""
         self._items.setdefault(key, deque()).append(item)
 
     def pop(self, may_go: Callable[[str], bool] = lambda _: True) -> T | None:
         """Remove and return the next item, or None.
 
         Args:
-            may_go: returns whether a key may have its turn; otherwise it keeps its place.
+            may_go: returns whether a key may be served now; otherwise the key keeps its position.
         """
         key = next(filter(may_go, self._items), None)
         if key is None:
@@ -46,7 +46,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, key: str, item: T) -> None:
-        """Remove an item, if it is still queued."""
+        """Remove an item if it is still queued."""
         items = self._items.get(key)
         if items is not None and item in items:
             items.remove(item)

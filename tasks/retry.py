@@ -1,4 +1,4 @@
-"""Retries: which errors to retry, for how long, and the waits in between."""
+"""Retries: which errors to retry, for how long, and with what backoff."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 from typing import TypeVar
 
 _JITTER = 0.09
-"""Maximum fraction taken off a wait, so that many clients do not retry in step."""
+"""Maximum fraction by which jitter shortens a wait, so that clients do not retry in step."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -21,12 +21,12 @@ class Backoff:
     """Exponential backoff from ``initial_s`` to ``max_s``; never below ``initial_s``.
 
     Args:
-        initial_s: the first wait.
-        max_s: the longest wait; equal to ``initial_s`` for constant waits.
-        rng: shortens each wait by a random fraction of up to ``jitter``; None disables jitter.
-        factor: the growth from one wait to the next.
-        jitter: the largest fraction that is taken off.
-        settled_s: `after` resets the backoff if the work ran this long; by default ``max_s``.
+        initial_s: first wait.
+        max_s: longest wait; equal to ``initial_s`` for constant waits.
+        rng: random numbers for jitter; None disables jitter.
+        factor: growth factor from one wait to the next.
+        jitter: maximum fraction by which a wait is shortened.
+        settled_s: run time of the work after which `after` resets the backoff; by default ``max_s``.
     """
 
     __slots__ = ("_factor", "_initial_s", "_jitter", "_max_s", "_next_s", "_rng", "_settled_s")
@@ -69,7 +69,7 @@ class Backoff:
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether an error means that retrying the same request cannot help."""
+    """Return whether an error cannot be resolved by retrying the same request."""
     return bool(getattr(error, "is_final", False))
 
 
@@ -91,10 +91,10 @@ class Retry:
         Args:
             retried: errors to retry.
             backoff: waits between attempts.
-            within_s: time from the first attempt to the start of the last.
-            is_final: called with an error of ``retried``; True raises it immediately.
+            within_s: maximum time from the first attempt to the start of the last.
+            is_final: called with an error of ``retried``; if it returns True, the error is raised immediately.
             on_failure: called with each error that is retried.
-            clock: monotonic seconds; by default the event loop's, or the monotonic clock.
+            clock: returns monotonic seconds; by default the event loop's clock, or `time.monotonic`.
         """
         self._retried = retried
         self._backoff = backoff
@@ -104,12 +104,12 @@ class Retry:
         self._clock = clock
 
     async def call(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Return the result of ``ask``.
+        """Call ``ask`` until it succeeds, and return its result.
 
-        Cancellation: safe if that of ``ask`` is.
+        Cancellation: safe if cancelling ``ask`` is.
 
         Raises:
-            Exception: the error of the last attempt, or one that is not retried.
+            Exception: the error of the last attempt, or an error that is not retried.
         """
         clock = self._clock or asyncio.get_running_loop().time
         deadline_s = clock() + self._within_s
@@ -123,10 +123,10 @@ class Retry:
             await asyncio.sleep(wait_s)
 
     def call_blocking(self, ask: Callable[[], _T], wait: Callable[[float], object] = time.sleep) -> _T:
-        """Return the result of ``ask``; as `call`, in a thread.
+        """Blocking version of `call`, for use in a thread.
 
         Args:
-            ask: the call, which may fail.
+            ask: the call to retry.
             wait: waits for the given seconds; an exception that it raises ends the retries.
         """
         clock = self._clock or time.monotonic
@@ -148,5 +148,5 @@ class Retry:
             self._on_failure(error)
         # A last attempt is made at the end of the time limit, even if the wait would have been longer.
         wait_s = min(self._backoff.next_s(), remaining_s)
-        _log.debug("attempt failed, next in %.1f s: %s", wait_s, error)
+        _log.debug("attempt failed; retrying in %.1f s: %s", wait_s, error)
         return wait_s

@@ -1,6 +1,6 @@
 """Shares of a pool: usage in total and per key, such as a role or a tenant.
 
-The pool itself never waits or queues: it reports whether there is room, and the caller waits or refuses.
+The pool itself never waits or queues. It reports whether there is room, and the caller waits or rejects the request.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Room(Enum):
 
 
 class Shares:
-    """A pool of places, bytes or other countable units."""
+    """A pool of slots, bytes or other countable units."""
 
     def __init__(self, size: int, per_key: int) -> None:
         """Create an unused pool.
 
         Args:
-            size: limit of all keys together.
+            size: limit for all keys combined.
             per_key: limit per key.
         """
         self.size = size
@@ -59,6 +59,6 @@ class Shares:
         """Return ``amount`` to the pool."""
         self._taken[key] -= amount
         self._total -= amount
-        assert self._taken[key] >= 0, f"{key!r} returns more than it took"
+        assert self._taken[key] >= 0, f"{key!r} returned more than it took"
         if not self._taken[key]:
             del self._taken[key]

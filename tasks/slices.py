@@ -1,4 +1,4 @@
-"""Long work in slices, between which the event loop can run other tasks."""
+"""Slicing of long work, so that the event loop can run other tasks after each slice."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 
 SLICE_S = 0.005
-"""How long work may occupy the event loop."""
+"""Maximum time that a slice of work may occupy the event loop."""
 
 
 class Slices:
-    """The slices of one piece of work, which calls `pause` after each small step."""
+    """Slices of a piece of work, which calls `pause` after each small step."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Start the first slice.
 
         Args:
-            monotonic: a clock in seconds that advances within a loop iteration, unlike uvloop's.
+            monotonic: clock in seconds that, unlike uvloop's, advances within an event loop iteration.
         """
         self._monotonic = monotonic
         self._end_s = monotonic() + SLICE_S

@@ -1,17 +1,17 @@
 """Tasks that outlive the request that started them.
 
-Design: a task that is never awaited fails silently, and its work stops without a reason. So every task has an owner,
-the `TaskSet` of the object it works for, and a failure handler:
+Design: a task that is never awaited fails silently, and its work stops without an error. Every task therefore has an
+owner, the `TaskSet` of the object for which it works, and a failure handler:
 
-- `TaskSet.start` runs a piece of work once; a failure is logged, or passed to a handler;
-- `TaskSet.keep` is for work that runs as long as its owner (timers, watches, listeners): a failure is logged, and the
-  work restarts after a pause that doubles;
-- `TaskSet.close` cancels running tasks and waits for their end.
+- `TaskSet.start` runs a piece of work once. A failure is logged or passed to a handler.
+- `TaskSet.keep` is for work that runs as long as its owner (timers, watches, listeners). A failure is logged, and the
+  work is restarted after a pause, which doubles each time.
+- `TaskSet.close` cancels running tasks and waits until they have ended.
 
-Within one coroutine `asyncio.TaskGroup` does the same and is preferable; `race` is for "whichever ends first".
-`tests/test_architecture.py` fails if a task is created elsewhere.
+Within a single coroutine, `asyncio.TaskGroup` does the same and is preferable; `race` waits for the first of several
+coroutines. `tests/test_architecture.py` fails if a task is created elsewhere.
 
-Invariant: no exception of a task is lost. It is logged, handled, or raised to the code that awaits the task.
+Invariant: no exception of a task is lost. It is logged, handled, or raised where the task is awaited.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ log = logging.getLogger(__name__)
 
 
 def log_failure(name: str) -> OnFailure:
-    """Return a handler that logs a failure as an error with its traceback and the task's name."""
+    """Return a failure handler that logs an error with the traceback and the task's name."""
 
     def handle(failure: BaseException) -> None:
-        log.error("the task %r failed: %s", name, failure, exc_info=failure)
+        log.error("task %r failed: %s", name, failure, exc_info=failure)
 
     return handle
 
 
 def awaited_elsewhere(failure: BaseException) -> None:
-    """Failure handler for a task that is always awaited: the failure is raised there."""
+    """Failure handler that does nothing, for a task that is always awaited and raises there."""
 
 
 class TaskSet:
-    """The tasks of one owner. Bound to one event loop, that of its first task.
+    """The tasks of one owner, bound to the event loop of the first task.
 
     Args:
-        owner: what the tasks work for, in log lines: ``broker``, ``worker w-1``.
+        owner: name of the owner in log lines, such as ``broker`` or ``worker w-1``.
     """
 
     def __init__(self, owner: str):
@@ -69,8 +69,8 @@ class TaskSet:
         Args:
             work: the coroutine.
             name: description of the work, for logs and `repr`.
-            on_failure: called in the event loop with the exception that ended the task, once, not for a cancellation;
-                by default the failure is logged. An exception of the handler itself is logged too.
+            on_failure: called once, in the event loop, with the exception that ended the task, but not for a
+                cancellation. By default the failure is logged. An exception of the handler itself is also logged.
         """
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
@@ -96,14 +96,14 @@ class TaskSet:
         longest_pause_s: float = LONGEST_PAUSE_S,
         on_failure: OnFailure | None = None,
     ) -> asyncio.Task[None]:
-        """Run work for as long as its owner exists: restart it after a failure, but not after it returns.
+        """Run work as long as its owner exists, restarting it after a failure but not after it returns.
 
         Args:
             make_work: creates the coroutine, once per start.
             name: description of the work, for logs and `repr`.
-            first_pause_s: seconds before the first restart; doubles with each failure within ``longest_pause_s`` of the
-                start, and is reset by work that ran longer.
-            longest_pause_s: longest pause in seconds.
+            first_pause_s: pause before the first restart, in seconds. It doubles with each failure within
+                ``longest_pause_s`` of the start, and is reset if the work ran longer.
+            longest_pause_s: longest pause, in seconds.
             on_failure: called with each failure; by default it is logged.
         """
         handle = on_failure or log_failure(f"{self.owner}: {name}")
@@ -115,29 +115,29 @@ class TaskSet:
                 began_s = loop.time()
                 try:
                     return await make_work()
-                except Exception as failure:  # noqa: BLE001 - every failure is handled, and the work goes on
+                except Exception as failure:  # noqa: BLE001 - every failure is handled, and the work continues
                     _handle(handle, failure, name)
                 await asyncio.sleep(backoff.after(loop.time() - began_s))
 
         return self.start(kept(), name, on_failure)
 
     def cancel(self) -> None:
-        """Cancel all tasks without waiting for their end."""
+        """Cancel all tasks without waiting for them to end."""
         for task in tuple(self._tasks):
             task.cancel()
 
     async def idle(self) -> None:
         """Wait until all currently running tasks have ended, except for the calling task.
 
-        Cancellation: safe, the tasks continue.
+        Cancellation: safe; the tasks continue.
         """
         if others := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(others)
 
     async def close(self) -> None:
-        """Cancel all tasks, including those that they start meanwhile, and wait for their end.
+        """Cancel all tasks, including any that they start meanwhile, and wait until they have ended.
 
-        A task of the set that calls this is not cancelled: it ends by itself.
+        If a task of the set calls this, it is not cancelled itself.
 
         Cancellation: the tasks are still cancelled; call again to wait for them.
         """
@@ -151,16 +151,16 @@ def _handle(handle: OnFailure, failure: BaseException, name: str) -> None:
     try:
         handle(failure)
     except Exception:
-        log.exception("the handler of a failed task raised, task %r, its failure: %r", name, failure)
+        log.exception("the failure handler of task %r raised while handling %r", name, failure)
 
 
 async def race(*works: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the first of several coroutines to end, or raise its exception.
+    """Return the result, or raise the exception, of the first coroutine that ends.
 
-    The others are cancelled and awaited before this returns; their exceptions meanwhile are logged. If several
-    end at the same time, the first in the order of the arguments counts.
+    The others are cancelled and awaited before this returns, and any exceptions they raise are logged. If several end
+    at the same time, the first in argument order counts.
 
-    Cancellation: safe; all are cancelled and awaited.
+    Cancellation: safe; all coroutines are cancelled and awaited.
     """
     tasks = [asyncio.get_running_loop().create_task(work) for work in works]
     try:

@@ -1,4 +1,4 @@
-"""Waits with a timeout, futures that may be settled already, and calls from other threads."""
+"""Waiting with a timeout, settling futures safely, and calls from other threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, awaitable: Awaitable[object]) -> bool:
-    """Wait for an awaitable for at most ``seconds``, then cancel it; return whether it ended in time."""
+    """Wait for an awaitable for at most ``seconds``, cancelling it then, and return whether it ended in time."""
     try:
         async with asyncio.timeout(seconds):
             await awaitable
@@ -21,7 +21,7 @@ async def within(seconds: float, awaitable: Awaitable[object]) -> bool:
 
 
 def settle(future: asyncio.Future[T], result: T | BaseException) -> None:
-    """Set a future's result or exception, unless it is done: cancelled, or already settled."""
+    """Set a future's result or exception unless it is already settled or cancelled."""
     if future.done():
         return
     if isinstance(result, BaseException):
@@ -41,7 +41,7 @@ async def called_back(start: Callable[[Callable[[Exception | None], None]], obje
 
 
 def call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
-    """Run ``call`` on a loop, from any thread; do nothing if the loop is closed."""
+    """Run ``call`` on a loop, from any thread. Do nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(call, *arguments)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Responses of our REST interfaces, in Pulsar's formats: JSON, plain text, empty, and errors with a reason."""
+"""Responses of the REST APIs in Pulsar's formats: JSON, plain text, empty, and errors with a reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 
 class Refused(RequestRefused):
-    """The request is answered with an error status and a one-line reason.
+    """An error response to a request, with a status and a one-line reason.
 
     Attributes:
         status: HTTP status.
-        reason: the line; Pulsar's text if Pulsar has this error.
-        headers: additional headers of the response.
+        reason: error message in one line; Pulsar's message if Pulsar has this error.
+        headers: additional response headers.
     """
 
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
@@ -38,7 +38,7 @@ def done() -> Response:
 
 
 def nothing() -> Response:
-    """Return 200 without a body, for an unset policy, or one of the few writes that Pulsar answers this way."""
+    """Return 200 without a body, Pulsar's response for an unset policy and for a few writes."""
     return Response(status_code=200)
 
 
@@ -48,9 +48,9 @@ def as_json(value: Any, status: int = 200) -> Response:
 
 
 def in_parts(parts: Iterable[bytes], media_type: str) -> Response:
-    """Return a large body that was made in parts.
+    """Return a response with a large body that was rendered in parts.
 
-    It is sent in pieces of about `PIECE_BYTES`, between which the event loop does other things.
+    The body is sent in pieces of about `PIECE_BYTES`, yielding to the event loop after each.
     """
     pieces: list[bytes] = []
     waiting: list[bytes] = []
@@ -75,13 +75,13 @@ def in_parts(parts: Iterable[bytes], media_type: str) -> Response:
 
 
 def as_text(text: str) -> Response:
-    """Return plain text, which Pulsar nevertheless labels as JSON."""
+    """Return a plain text response. As in Pulsar, its content type is JSON."""
     return Response(text, media_type="application/json")
 
 
 def refusal(error: RequestRefused) -> Response:
-    """Return the response for a refused request."""
-    # One line; spaces inside the lines, and at the end of a single one, stay: Pulsar has them at some places.
+    """Return the response for a rejected request."""
+    # One line. Spaces within lines, and at the end of a single line, are preserved: Pulsar has them in some messages.
     lines = str(error).splitlines()
     reason = printable(" ".join(map(str.strip, lines)) if len(lines) > 1 else str(error))
     headers = error.headers if isinstance(error, Refused) else None
@@ -89,12 +89,12 @@ def refusal(error: RequestRefused) -> Response:
 
 
 def refusing(error: RequestRefused) -> Callable[[object], Response]:
-    """Return a handler that refuses every request."""
+    """Return a handler that rejects every request."""
     return lambda _: refusal(error)
 
 
 def encode(value: Any) -> bytes:
-    """Return compact JSON; NaN and infinities become null."""
+    """Return compact JSON, with null for NaN and infinities."""
     try:
         return _encoder.encode(value).encode()
     except ValueError:
@@ -112,5 +112,5 @@ def _finite(value: Any) -> Any:
 
 
 def not_supported(what: str, remedy: str) -> Refused:
-    """Return the refusal for an unsupported feature, as no setting may be silently ignored."""
-    return Refused(501, f"{what} is not supported by this broker; {remedy}")
+    """Return the error for an unsupported feature, as no setting may be silently ignored."""
+    return Refused(501, f"{what} is not supported by this broker: {remedy}")

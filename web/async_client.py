@@ -1,6 +1,6 @@
-"""REST calls in an event loop, with httpx; responses, errors, forms and redirects are those of `client`.
+"""REST client for event loops, based on httpx. Responses, errors, forms and redirects work as in `client`.
 
-Credentials are added to each request without its own, including redirected ones.
+Credentials are added to each request that has none, including redirected requests.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     import ssl
 
 _OF_SOCKET = ("getpeername", "getsockname")
-"""Socket attributes that anyio reads from a new connection; they are missing if the connection broke meanwhile."""
+"""Socket attributes that anyio reads from a new connection. They are missing if it was lost meanwhile."""
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
 def connections(
     timeout_s: float, connect_timeout_s: float | None = None, credentials: ClientCredentials | None = None
 ) -> httpx.AsyncClient:
-    """Return a pool of connections; close it in the loop that uses it.
+    """Return a connection pool, which must be closed in the loop that uses it.
 
-    Proxies are not used: a proxy for the internet does not lead to a broker.
+    Proxy settings are ignored: an internet proxy does not reach a broker.
 
     Args:
-        timeout_s: how long a server may stay silent.
+        timeout_s: maximum time to wait for data from the server.
         connect_timeout_s: timeout for connecting; ``timeout_s`` by default.
         credentials: credentials and TLS settings; None sends none and trusts the system's authorities.
     """
@@ -53,32 +53,32 @@ def connections(
 def pool(
     timeout: httpx.Timeout, limits: httpx.Limits = LIMITS, credentials: ClientCredentials | None = None
 ) -> httpx.AsyncClient:
-    """Return a pool of connections without a proxy; close it in the loop that uses it.
+    """Return a connection pool without a proxy, which must be closed in the loop that uses it.
 
     Args:
-        timeout: default timeout of requests.
-        limits: limits that apply separately to `http` and `https` connections.
-        credentials: as `connections`.
+        timeout: default request timeout.
+        limits: limits, applied separately to `http` and `https` connections.
+        credentials: credentials and TLS settings; None sends none and trusts the system's authorities.
     """
     transport = CredentialsTransport(credentials or ClientCredentials(), limits)
     return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False)
 
 
 class CredentialsTransport(httpx.AsyncBaseTransport):
-    """Adds credentials to each request, and opens connections with the current certificates.
+    """Transport that adds credentials to each request, and opens connections with the current certificates.
 
-    The certificate authorities are read at the first `https` request: that takes 30 ms and 1 MB per pool, and most
-    processes only talk to a broker or worker on the same machine.
+    Certificate authorities are loaded on the first `https` request, because this takes 30 ms and 1 MB per pool, and
+    most processes only communicate with a broker or worker on the same machine.
     """
 
     def __init__(self, credentials: ClientCredentials, limits: httpx.Limits) -> None:
-        """Create a transport; no file is read yet."""
+        """Create a transport without reading any file yet."""
         self._credentials = credentials
         self._make = partial(httpx.AsyncHTTPTransport, limits=limits, trust_env=False)
         self._plain = self._make(verify=False)  # for http only
         self._context: ssl.SSLContext | None = None
         self._secure: list[httpx.AsyncHTTPTransport] = []
-        """The transport with the current certificates last, after the previous one, which may have pending requests."""
+        """Transports, of which the last has the current certificates. The previous one may have pending requests."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return the response.
@@ -95,7 +95,7 @@ class CredentialsTransport(httpx.AsyncBaseTransport):
         except AttributeError as error:
             if error.name not in _OF_SOCKET:
                 raise
-            raise httpx.ConnectError("the connection broke as soon as it was made") from error
+            raise httpx.ConnectError("the connection was lost immediately after it was established") from error
 
     async def _secured(self) -> httpx.AsyncHTTPTransport:
         context = await asyncio.to_thread(self._credentials.context)
@@ -121,17 +121,17 @@ async def request(
     headers: Mapping[str, str] | None = None,
     timeout: httpx.Timeout | None = None,
 ) -> Answer:
-    """Make a request and return the response.
+    """Send a request and return the response.
 
     Args:
-        http: the client that holds the connections.
+        http: client with the connection pool.
         method: HTTP method.
         url: URL of the resource.
         body: a `Form`, or a value sent as JSON; None sends no body.
         headers: additional headers.
         timeout: overrides the timeout of `http`.
 
-    Cancellation: the server may still carry out the request.
+    Cancellation: the server may still execute the request.
 
     Raises:
         NoAnswer: no response was received; a subclass if the cause is known.
@@ -163,11 +163,11 @@ async def request(
         raise AnswerTimeout(method, target, str(error) or type(error).__name__) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NoAnswer(method, target, str(error) or type(error).__name__) from error
-    raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")
+    raise NoAnswer(method, url, f"too many redirects: {MAX_REDIRECTS}")
 
 
 def tls_reason(url: str, error: BaseException) -> str:
-    """Return the TLS cause of an httpx error, taken from the underlying socket error, or an empty text."""
+    """Return the TLS cause of an httpx error, taken from the underlying socket error, or an empty string."""
     cause: BaseException | None = error
     while cause is not None:
         if failure := tls_failure(urlsplit(url).netloc, cause):

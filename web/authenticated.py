@@ -1,7 +1,7 @@
-"""ASGI middleware that authenticates requests before anything else.
+"""ASGI middleware that authenticates requests before any other processing.
 
-The roles are stored in the scope as `ROLES`, the method as `METHOD`. A request with invalid credentials is answered
-with 401 for every path, even those that do not exist, with the page that Pulsar's web server sends. /metrics needs no
+Roles are stored in the scope as `ROLES`, and the method as `METHOD`. The response to invalid credentials is a 401 on
+every path, even one that does not exist, with the same page as from Pulsar's web server. /metrics requires no
 authentication unless `authenticateMetricsEndpoint` is set.
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ..security.authentication.authenticator import Authenticator
 
 METHOD = "magnetar.method"
-"""Scope key of a request: the authentication method; empty for the anonymous role, and without authentication."""
+"""Scope key for the authentication method, which is empty for the anonymous role or without authentication."""
 _SHOWN = 200
-"""Maximum length of a path in the log."""
+"""Maximum length of a path in log lines."""
 _OPEN = ("/metrics", "/metrics/")
 _PAGE = (
     b'<html>\n<head>\n<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>\n'
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class AuthenticatedRequests:
-    """Middleware that authenticates requests.
+    """ASGI middleware that authenticates requests.
 
     Attributes:
-        authenticator: authenticates each request; None accepts every request without a role.
+        authenticator: authenticates each request; None accepts all requests without a role.
     """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator | None) -> None:
@@ -50,7 +50,7 @@ class AuthenticatedRequests:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Authenticate one request and pass it on."""
         scope[ROLES], scope[METHOD] = None, ""
         authenticator = self.authenticator
         if authenticator is not None:
@@ -64,7 +64,7 @@ class AuthenticatedRequests:
                 if authenticator.settings.authenticate_metrics or raw_path(scope) not in _OPEN:
                     path = raw_path(scope)
                     shown = printable(path[:_SHOWN])
-                    _log.warning("%s %s from %s is refused: %s", scope["method"], shown, peer.address, error)
+                    _log.warning("rejected %s %s from %s: %s", scope["method"], shown, peer.address, error)
                     record(Roles(None), peer.address, scope["method"], path, "401")
                     # Connection: close avoids reading the rest of a long body.
                     headers = {"content-type": "text/html;charset=iso-8859-1", "connection": "close"}

@@ -1,4 +1,4 @@
-"""A REST request for handlers: path parameters decoded once, query parameters, and a size-limited body."""
+"""A REST request as seen by handlers: path parameters decoded once, query parameters, and a size-limited body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..security.roles import Roles
 from .answers import Refused
 
 ROLES = "magnetar.roles"
-"""Scope key of a request: its `Roles`; missing or None if authentication is disabled."""
+"""Scope key for a request's `Roles`, which are missing or None if authentication is disabled."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _TRUE = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
@@ -28,7 +28,7 @@ KINDS = {str: "string", int: "integer", bool: "boolean"}
 """OpenAPI types of query parameters."""
 _QUERY = "query_parameters"
 DECIDE_TIMEOUT_S = 2.0
-"""Timeout of checking the permissions of a streaming response, which is held up meanwhile."""
+"""Timeout for checking the permissions of a streaming response, which waits meanwhile."""
 log = logging.getLogger(__name__)
 
 
@@ -36,8 +36,8 @@ class Call:
     """A request in progress; created by the router, which matches paths as sent.
 
     Attributes:
-        decide: raises a refusal if the request is not, or no longer, authorized; None if authorization is disabled.
-        is_super_user: whether a super-user sent the request; False if authorization is disabled.
+        decide: raises if the request is not (or no longer) authorized; None if authorization is disabled.
+        is_super_user: whether a superuser sent the request; False if authorization is disabled.
     """
 
     def __init__(self, request: Request) -> None:
@@ -48,15 +48,15 @@ class Call:
 
     @property
     def roles(self) -> Roles | None:
-        """The client's roles; None if authentication is disabled."""
+        """The client's roles, or None if authentication is disabled."""
         roles: Roles | None = self.request.scope.get(ROLES)
         return roles
 
     async def ended(self, now_s: float) -> str:
-        """Return why a streaming response must end because the client lost its rights, or an empty text.
+        """Return why a streaming response must end if the client has lost its permissions, or an empty string.
 
         Args:
-            now_s: the time, in seconds since the epoch.
+            now_s: current time, in seconds since the epoch.
         """
         roles = self.roles
         if roles is not None and roles.expires_at is not None and now_s > roles.expires_at:
@@ -71,12 +71,12 @@ class Call:
             except (MagnetarError, TimeoutError) as error:
                 if not self._is_undecided:
                     self._is_undecided = True
-                    reason = str(error) or f"no answer within {DECIDE_TIMEOUT_S:g} s"
+                    reason = str(error) or f"timed out after {DECIDE_TIMEOUT_S:g} s"
                     log.warning("cannot check the permissions of %s: %s", self.request.url.path, reason)
         return ""
 
     def close(self) -> None:
-        """Release the request's resources; called when it has been answered."""
+        """Release the request's resources. Called after the response."""
 
     def raw(self, name: str) -> str:
         """Return a path parameter as sent."""
@@ -91,7 +91,7 @@ class Call:
         """Return the body.
 
         Raises:
-            Refused: 413, the body is larger.
+            Refused: 413, the body is too large.
         """
         chunks: list[bytes] = []
         size = 0
@@ -114,7 +114,7 @@ def caller_of(scope: Scope) -> str:
 
 
 def decoded(raw: str) -> str:
-    """Decode the percent escapes of a text."""
+    """Decode percent escapes."""
     try:
         return unquote(raw, errors="strict")
     except UnicodeDecodeError as error:
@@ -123,12 +123,12 @@ def decoded(raw: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """A query parameter of a route, for its handler and for the interface's description.
+    """A query parameter of a route, used by its handler and by the API description.
 
     Attributes:
         name: name in the URL.
         kind: `str`, `int` or `bool`.
-        default: value if missing; None makes the parameter required.
+        default: value if the parameter is missing; None makes it required.
     """
 
     name: str

@@ -1,13 +1,13 @@
-"""REST calls: responses, errors, forms and redirects for all callers, and a blocking client on `http.client`.
+"""REST client: responses, errors, forms and redirects for all callers, and a blocking client based on `http.client`.
 
-The client needs only the standard library: instances and Spark tasks make a few requests each and should not load an
-HTTP library for them. A process that loads httpx anyway, and makes requests in its event loop, uses `async_client`.
+The client needs only the standard library, because instances and Spark tasks make a few requests each and should not
+load an HTTP library for them. Processes that load httpx anyway and send requests from an event loop use `async_client`.
 
 An error status does not raise: callers check `Answer.is_success` and report `Answer.reason`. If no response is
 received, a subclass of ConnectionLost is raised.
 
-Redirected requests keep their credentials: the brokers and workers of a cluster redirect to each other and accept the
-same ones, and the redirecting server has seen them already. A redirect from https to http is never followed.
+Redirected requests keep their credentials: brokers and workers of a cluster redirect to each other and accept the same
+credentials, and the redirecting server has already seen them. A redirect from https to http is never followed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_REASON_CHARACTERS = 2000
 CHUNK_BYTES = 64 * 1024
 JSON_TYPE = "application/json"
 _REDIRECTS = (301, 302, 307, 308)
-TLS_ENDED = "the server ended the TLS connection without an answer; it may want a client certificate"
+TLS_ENDED = "the server closed the TLS connection without a response; it may require a client certificate"
 _SHOWN_CHARACTERS = 16
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~"
 
@@ -60,7 +60,7 @@ class NoAnswer(ConnectionLost):
     """No response was received.
 
     Attributes:
-        reason: the reason, without method and URL, which are part of the message.
+        reason: the reason without the method and URL, which the message includes.
     """
 
     def __init__(self, method: str, url: str, reason: str) -> None:
@@ -92,9 +92,9 @@ class Answer:
         method: the request's method.
         path: the request's path.
         status: HTTP status.
-        phrase: the reason phrase of the status line.
+        phrase: reason phrase of the status line.
         headers: headers by lower-case name.
-        content: the body.
+        content: response body.
     """
 
     method: str
@@ -106,17 +106,17 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        """Whether the status means success."""
+        """Whether the status indicates success."""
         return 200 <= self.status < 300
 
     @property
     def text(self) -> str:
-        """The body as text."""
+        """The body decoded as text."""
         return self.content.decode("utf-8", "replace")
 
     @property
     def reason(self) -> str:
-        """The error in one line: its `reason`, or else its text; method, path and phrase for a web page."""
+        """The error in one line: its `reason`, or else the body; for an HTML page, the method, path and phrase."""
         try:
             content = json.loads(self.content)
         except (ValueError, RecursionError):
@@ -136,18 +136,18 @@ class Answer:
         try:
             return json.loads(self.content) if self.content else None
         except ValueError as error:
-            raise NoAnswer(self.method, self.path, f"the answer is not JSON: {error}") from error
+            raise NoAnswer(self.method, self.path, f"the response is not valid JSON: {error}") from error
         except RecursionError as error:
-            raise NoAnswer(self.method, self.path, "the answer is JSON that nests too deeply to be read") from error
+            raise NoAnswer(self.method, self.path, "the JSON response is nested too deeply") from error
 
 
 def segment(text: str) -> str:
-    """Return a text as one percent-encoded path segment."""
+    """Return a string as one percent-encoded path segment."""
     return quote(text, safe="")
 
 
 def with_query(url: str, params: Mapping[str, Any] | None) -> str:
-    """Return a URL with the parameters that are not None; booleans as in Java."""
+    """Return a URL with the parameters that are not None. Booleans are written as in Java."""
     given = {name: value for name, value in (params or {}).items() if value is not None}
     words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
     if not words:
@@ -156,7 +156,7 @@ def with_query(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def encode_body(body: Any) -> tuple[bytes | None, dict[str, str]]:
-    """Encode a `Form`, or any other value as JSON; return the body and its headers, or None without headers."""
+    """Encode a `Form`, or any other value as JSON. Return the body and its headers; for None, None and no headers."""
     if body is None:
         return None, {}
     if isinstance(body, Form):
@@ -184,9 +184,9 @@ def _quoted(name: str) -> str:
 
 
 def redirected(method: str, url: str, status: int, location: str | None) -> str | None:
-    """Return the URL to which a response redirects the same request with its body; None if it is not a redirect.
+    """Return the URL to which a response redirects the same request and body, or None if it is not a redirect.
 
-    A cluster's brokers and workers answer 307, for any method, to requests that another of them must handle.
+    Brokers and workers of a cluster respond with 307 to any request that another of them must handle.
 
     Raises:
         NoAnswer: the redirect is from https to http, where the request could be eavesdropped.
@@ -195,7 +195,7 @@ def redirected(method: str, url: str, status: int, location: str | None) -> str 
         return None
     target = urljoin(url, location)
     if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
-        raise NoAnswer(method, url, f"it was redirected to {one_line(target)[:200]}, without TLS, which is refused")
+        raise NoAnswer(method, url, f"rejected a redirect to {one_line(target)[:200]}, which has no TLS")
     return target
 
 
@@ -208,13 +208,13 @@ def request(
     connect_timeout_s: float | None = None,
     credentials: ClientCredentials | None = None,
 ) -> Answer:
-    """Make a request and return the response. Blocking.
+    """Send a request and return the response. Blocking.
 
     Args:
         method: HTTP method.
-        url: URL of the resource; see `with_query`.
+        url: URL of the resource, see `with_query`.
         body: a `Form`, or a value sent as JSON; None sends no body.
-        timeout_s: how long the server may stay silent.
+        timeout_s: maximum time to wait for data from the server.
         connect_timeout_s: timeout for connecting; `timeout_s` by default.
         credentials: credentials and TLS settings; None sends none and trusts the system's authorities.
 
@@ -233,12 +233,12 @@ def request(
 def stream(
     url: str, *, connect_timeout_s: float, credentials: ClientCredentials | None = None
 ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
-    """Send a GET and stream the response, without a total timeout: return it, and its body in pieces. Blocking.
+    """Send a GET without a total timeout. Return the response, and an iterator over pieces of its body. Blocking.
 
-    The body of an error response is part of the response instead.
+    For an error status, the body is in the response instead.
 
     Raises:
-        NoAnswer: as `request`, also while the body is read.
+        NoAnswer: as for `request`, and also while the body is read.
     """
     connection, response = _send("GET", url, None, {}, (connect_timeout_s, None), credentials)
     with closing(connection), response:
@@ -281,7 +281,7 @@ def _send(
     timeouts_s: tuple[float, float | None],
     credentials: ClientCredentials | None,
 ) -> tuple[HTTPConnection, HTTPResponse]:
-    """Send a request, following redirects; the caller reads the response and closes it and the connection."""
+    """Send a request, following redirects. The caller must read and close the response, and close the connection."""
     target = url
     sent = {**headers, **(credentials.headers() if credentials is not None else {})}
     for _ in range(MAX_REDIRECTS):
@@ -298,7 +298,7 @@ def _send(
                 stack.pop_all()
                 return connection, response
             target = following
-    raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")
+    raise NoAnswer(method, url, f"too many redirects: {MAX_REDIRECTS}")
 
 
 def _connect(
@@ -330,9 +330,9 @@ def _translated(method: str, url: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise AnswerTimeout(method, url, "no answer in time") from error
+        raise AnswerTimeout(method, url, "timed out waiting for a response") from error
     except (OSError, ValueError, HTTPException) as error:
-        # With TLS 1.3 the server checks our certificate after the handshake.
+        # With TLS 1.3 the server checks the client certificate after the handshake.
         if failure := tls_failure(urlsplit(url).netloc, error):
             raise NoTls(method, url, str(failure)) from error
         if isinstance(error, BadStatusLine):  # includes RemoteDisconnected
@@ -343,5 +343,5 @@ def _translated(method: str, url: str) -> Iterator[None]:
 
 def _without_status(error: BadStatusLine) -> str:
     if isinstance(error, RemoteDisconnected):
-        return "the server closed the connection without an answer"
-    return f"the answer begins with {str(error)[:_SHOWN_CHARACTERS]!r}"
+        return "the server closed the connection without a response"
+    return f"the response starts with {str(error)[:_SHOWN_CHARACTERS]!r}"

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format, with its library; import it only when metrics are requested: it takes 2 MB."""
+"""Metrics in Prometheus' text format. Import only when metrics are requested, as its library takes 2 MB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorization of REST requests, before their handlers."""
+"""Authorization of REST requests before their handlers run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = Roles(None)
 
 
 class Guard(ABC, Generic[C]):
-    """Authorizes each request by its route's rules, before the handler looks up the resources that it names."""
+    """Authorizes each request by its route's rules, before the handler looks up any resources."""
 
     def __init__(self, settings: AuthorizationSettings, table: RestTable, grants: GrantsReader) -> None:
         self.settings = settings
@@ -31,21 +31,19 @@ class Guard(ABC, Generic[C]):
         """Return the rules of a route.
 
         Raises:
-            InvalidConfig: the route has none.
+            InvalidConfig: the route has no rules.
         """
         rules = self._table.get(("GET" if method == "HEAD" else method, path))
         if not rules:
-            raise InvalidConfig(
-                f"authorizationEnabled: nothing says who may use {method} {path}; add a row to its rules"
-            )
+            raise InvalidConfig(f"authorizationEnabled: no access rule for {method} {path}: add one to the rules table")
         return rules
 
     async def check(self, call: C, rules: Rules) -> None:
         """Check that a request is authorized.
 
         Raises:
-            Refused: the request is not authorized; with Pulsar's text.
-            MagnetarError: the grants cannot be read.
+            Refused: the request is not authorized; has Pulsar's message.
+            MagnetarError: the permissions cannot be read.
         """
         for rule in rules:
             resource = self.resource_of(call, rule)
@@ -53,12 +51,12 @@ class Guard(ABC, Generic[C]):
                 await self.check_one(call, rule, resource)
 
     def is_super_user(self, call: C) -> bool:
-        """Return whether super-users alone sent a request."""
+        """Return whether all roles of a request are superusers."""
         return call.roles is not None and all(map(self.settings.is_super_user, self.settings.judged(call.roles)))
 
     async def check_one(self, call: C, rule: Rule, resource: Resource) -> None:
-        """Check that one operation on one resource is authorized; raises as `check`."""
-        # A call without roles cannot happen while authentication is on; if it does, it must not gain any access.
+        """Check that one operation on one resource is authorized. Raises the same errors as `check`."""
+        # A call without roles is impossible while authentication is on; if it happens, it must not be allowed anything.
         roles = call.roles or NOBODY
         refusal = await decide(self.settings, self._grants, roles, rule, resource)
         if refusal is not None:
@@ -66,7 +64,7 @@ class Guard(ABC, Generic[C]):
 
     @abstractmethod
     def resource_of(self, call: C, rule: Rule) -> Resource | None:
-        """Return the resource that the parameters in a request's path name.
+        """Return the resource named by the path parameters of a request.
 
-        The parameters are decoded and checked as in the handler. None lets the handler reply that it does not exist.
+        The parameters are decoded and validated as in the handler. If None, the handler reports a missing resource.
         """

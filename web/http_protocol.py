@@ -1,10 +1,10 @@
-"""HTTP/1.1 for all our web servers: uvicorn's protocol with limits on slow clients.
+"""HTTP/1.1 protocol of all web servers: uvicorn's, with limits on slow clients.
 
-uvicorn waits indefinitely for the rest of a request. Here a request's head has a timeout, and its body an idle timeout;
-and when the connection limit is reached, a new client replaces the one that has been silent for longest, so clients
-that send nothing cannot lock others out.
+uvicorn waits indefinitely for the rest of a request. Here a request's head has a timeout, and its body an idle timeout.
+When the connection limit is reached, a new connection replaces the one that has been idle longest, so that clients that
+send nothing cannot lock out others.
 
-Invariant: a connection whose request is complete is never closed in favour of another.
+Invariant: a connection whose request is complete is never closed to make room for another.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ..security.open_files import HTTP_CONNECTIONS, part
 from .uvicorn_import import HttpToolsProtocol
 
 MAX_CONNECTIONS = 2048
-"""`maxHttpServerConnections`; fewer if the process may open few files, which the storage needs, too."""
+"""`maxHttpServerConnections`; lower if the process may open few files, which storage also needs."""
 CERTIFICATE = "magnetar.certificate"
-"""Scope key of a request: the client's certificate as from `ssl.SSLSocket.getpeercert`, empty without one; None without
-TLS."""
+"""Scope key for the client certificate in the format of `ssl.SSLSocket.getpeercert`: empty without a certificate, and
+None without TLS."""
 MIN_BODY_BYTES = 1024
 _FLUSH_S = 5.0
-"""How long a dropped client may take to read the reason."""
+"""Time that a dropped client has to read the reason."""
 _TELL_S = 60.0
 """Minimum interval between log lines about too many connections."""
 MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of request line and headers."""
+"""Maximum size of the request line and headers."""
 _READ_BYTES = 256 * 1024
-"""The event loop's maximum read size; such a read may contain the end of a body before the head that is counted."""
-_BUSY = "all connections of this server have requests under way; try again shortly"
-_BINARY = "this is an HTTP port, and the client speaks Pulsar's binary protocol: use pulsar://host:6650"
+"""Maximum size of an event loop read, which may contain the end of a body before the head that is counted."""
+_BUSY = "all connections of this server are in use; retry shortly"
+_BINARY = "this is an HTTP port, but the client speaks Pulsar's binary protocol: use pulsar://host:6650"
 _BINARY_SIZES_BYTES = 8
 _CONNECT = b"\x08\x02\x12"
-"""First bytes of the command in the first frame of Pulsar's binary protocol, after the sizes."""
+"""First bytes of the first frame of Pulsar's binary protocol, after the sizes."""
 _PHRASES = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -57,12 +57,12 @@ def _connections() -> int:
 
 @dataclass(slots=True, kw_only=True)
 class HttpLimits:
-    """Limits for the clients of one server.
+    """Limits for the clients of a server.
 
     Attributes:
-        max_connections: maximum connections: a quarter of the open file limit, at most 2,048.
-        head_timeout_s: time from the connection, or the first byte of a later request, to the end of the headers.
-        body_timeout_s: interval in which a body must grow by `MIN_BODY_BYTES`, unless the server is not reading.
+        max_connections: maximum number of connections: a quarter of the open file limit, but at most 2,048.
+        head_timeout_s: maximum time from connecting, or the first byte of a later request, to the end of the headers.
+        body_timeout_s: period in which a body must grow by `MIN_BODY_BYTES` unless the server has paused reading.
     """
 
     max_connections: int = field(default_factory=_connections)
@@ -71,18 +71,18 @@ class HttpLimits:
     _told_s: float = field(default=float("-inf"), init=False)
 
     def tell_full(self) -> None:
-        """Log, at most once a minute, that the connection limit is reached."""
+        """Log that the connection limit is reached, at most once a minute."""
         now_s = time.monotonic()
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
             _log.warning(
-                "all %d connections of a web port are taken; new clients get the places of the most silent ones",
+                "all %d connections of a web port are in use: closing the longest idle ones to accept new clients",
                 self.max_connections,
             )
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """A connection; created by uvicorn."""
+    """A connection, created by uvicorn."""
 
     def __init__(self, *, limits: HttpLimits, **uvicorn_own: Any) -> None:
         super().__init__(**uvicorn_own)
@@ -95,12 +95,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_busy(self) -> bool:
-        """Whether a request is in progress and not answered yet."""
+        """Whether a request is in progress and not yet answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
     def awaits_client(self) -> bool:
-        """Whether the server waits for the client: to send a request or its body, or to read a response."""
+        """Whether the server waits for the client to send a request or its body, or to read a response."""
         return not self._is_busy or self._awaits_body or self.flow.write_paused
 
     @property
@@ -108,7 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self._is_in_body and not self.flow.read_paused and not self.cycle.waiting_for_100_continue
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Register the connection; if the limit is exceeded, close the one whose client was silent for longest."""
+        """Register the connection. If the limit is exceeded, close the connection that has been idle longest."""
         super().connection_made(transport)
         self._heard_s = time.monotonic()
         if len(self.connections) > self._limits.max_connections:
@@ -118,7 +118,7 @@ class HttpProtocol(HttpToolsProtocol):
             if oldest is None:
                 self.app = Response(_reason(_BUSY), 503, {"connection": "close"}, "application/json")
             else:
-                oldest.give_up(503, "all connections were taken, and this client was the most silent one; try again")
+                oldest.give_up(503, "all connections are in use, and this one was idle longest: retry")
         self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -127,7 +127,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def give_up(self, status: int, reason: str) -> None:
-        """Close the connection, with an error response if a request is incomplete and no response has begun."""
+        """Close the connection, with an error response if a request is incomplete and no response has started."""
         self.connections.discard(self)
         self._stop_waiting()
         if self.transport.is_closing():
@@ -146,7 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, unless the head has grown too large."""
+        """Parse received data unless the request head is too large."""
         if self.transport.is_closing():
             return
         self._heard_s = time.monotonic()
@@ -160,28 +160,28 @@ class HttpProtocol(HttpToolsProtocol):
                 return
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES + _READ_BYTES:
-                self.give_up(431, f"the head of the request exceeds {MAX_HEAD_BYTES} bytes")
+                self.give_up(431, f"the request head exceeds {MAX_HEAD_BYTES} bytes")
                 return
         super().data_received(data)
         if self._deadline is None and not self._is_busy and not self._is_in_body:
-            # Blank lines before a request: uvicorn has stopped its timer, and no message has begun.
+            # Blank lines before a request: uvicorn has stopped its timer, and no message has started.
             self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def on_message_begin(self) -> None:
-        """Begin the head of a request."""
+        """Start counting the head of a request."""
         super().on_message_begin()
         cast(dict[str, Any], self.scope)[CERTIFICATE] = self.transport.get_extra_info("peercert")
         self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def on_headers_complete(self) -> None:
-        """Begin the request; what follows is its body."""
+        """Record that the head is complete and the body follows."""
         self._is_in_body = True
         self._body_bytes = 0
         super().on_headers_complete()
         self._expect_within(self._limits.body_timeout_s, self._look_at_body)
 
     def on_message_complete(self) -> None:
-        """End the request; what follows is the head of the next one."""
+        """Record that the request is complete and the head of the next one follows."""
         self._is_in_body = False
         self._head_bytes = 0
         self._stop_waiting()
@@ -202,14 +202,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_busy:
             self._expect_within(timeout_s, self._look_at_head)
         else:
-            self.give_up(408, f"the head of the request was not complete within {timeout_s:g} s")
+            self.give_up(408, f"the request head was not complete within {timeout_s:g} s")
 
     def _look_at_body(self) -> None:
         """Close the connection if the body does not grow, unless the server has paused reading."""
         timeout_s, grown = self._limits.body_timeout_s, self._body_bytes
         self._body_bytes = 0
         if self._awaits_body and grown < MIN_BODY_BYTES:
-            self.give_up(408, f"the body of the request grew by {grown} bytes in {timeout_s:g} s")
+            self.give_up(408, f"the request body was too slow: received {grown} bytes in {timeout_s:g} s")
         else:
             self._expect_within(timeout_s, self._look_at_body)
 

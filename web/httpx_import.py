@@ -1,4 +1,4 @@
-"""httpx without its command line."""
+"""Import of httpx without its command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COMMAND_LINE = "httpx._main"
 
 
 def import_httpx() -> None:
-    """Import httpx without its command line, which imports rich and pygments: 3 MB in every server.
+    """Import httpx without its command line, which imports rich and pygments and so takes 3 MB in every server.
 
     httpx skips that module if rich and pygments are not installed; this simulates that during the import.
     """

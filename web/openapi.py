@@ -1,4 +1,4 @@
-"""OpenAPI description of a REST interface, generated from its table of routes, and two pages that show it."""
+"""OpenAPI description of a REST API, generated from its route table, and two pages that display it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .router import Handler, Routes
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _ANY_HANDLER = ("answer", "handle", "get", "set", "remove")
-"""Handler names that do not describe the request; the path is used instead."""
+"""Handler names that do not describe the request, for which the path is used instead."""
 _OK = {"description": "Successful Response", "content": {"application/json": {"schema": {}}}}
 _ERROR = {
     "description": "Error",
@@ -27,8 +27,8 @@ _ERROR = {
 _SCHEMAS = {
     "Error": {"title": "Error", "type": "object", "required": ["reason"], "properties": {"reason": {"type": "string"}}}
 }
-# Scripts are pinned by exact version and hash, so that the browser does not run anything else. The content security
-# policy allows nothing else either, except for the line that opens the page.
+# Scripts are pinned to an exact version and hash, so that the browser runs nothing else. The content security policy
+# allows nothing else either, except the inline script that opens the page.
 _SWAGGER = """<!DOCTYPE html>
 <html><head><title>{title}</title><meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui.css" crossorigin="anonymous"
@@ -51,13 +51,13 @@ _CDN = "https://cdn.jsdelivr.net"
 def describe(
     title: str, version: str, routes: Routes[Any], words: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Any]:
-    """Return the OpenAPI document of a table of routes, from the handlers' docstrings and `takes`.
+    """Return the OpenAPI document for a route table, from the handlers' docstrings and `takes`.
 
     Args:
-        title: the interface's title.
-        version: the interface's version.
-        routes: the table; the first handler of a path and method is used.
-        words: allowed values of path parameters, by name, if they are restricted.
+        title: API title.
+        version: API version.
+        routes: route table. The first handler for each path and method is used.
+        words: allowed values of restricted path parameters, by name.
     """
     paths: dict[str, dict[str, Any]] = {}
     for method, path, handler in routes:
@@ -102,11 +102,11 @@ def _query_parameter(query: Query[Any]) -> dict[str, Any]:
 def pages(
     title: str, version: str, routes: Routes[Any], words: Mapping[str, Sequence[str]] | None = None
 ) -> Routes[Any]:
-    """Return the routes of the description and its pages, which it does not include; arguments as for `describe`."""
+    """Return the routes of the description and its pages, which the description omits. Arguments as for `describe`."""
 
     @cache
     def document() -> dict[str, Any]:
-        return describe(title, version, routes, words)  # generated on request, to keep the server's start fast
+        return describe(title, version, routes, words)  # generated on request, to keep server startup fast
 
     def swagger(_: Any) -> HTMLResponse:
         return _page(_SWAGGER.format(title=title, script=_OPEN_SWAGGER), _OPEN_SWAGGER)
@@ -119,7 +119,7 @@ def pages(
 
 
 def _page(html: str, script: str = "") -> HTMLResponse:
-    """Return a page that loads scripts from the network, and has one inline script."""
+    """Return a page that loads scripts from the network and has one inline script."""
     own = f" 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
     policy = (
         f"default-src 'none'; script-src {_CDN}{own}; style-src {_CDN} 'unsafe-inline'; img-src 'self' data:;"

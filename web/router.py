@@ -1,14 +1,14 @@
-"""Router of all REST interfaces: maps path and method to a handler, and errors to responses.
+"""Router of all REST APIs: maps paths and methods to handlers, and errors to responses.
 
 Starlette's router does the matching, with three changes. Paths are matched as sent, not decoded: a topic name may
-contain an encoded slash. A trailing slash is ignored unless the route has one. And all methods of a path are in one
-table, so that an unsupported method is answered with the right ``Allow``.
+contain an encoded slash. A trailing slash is ignored unless the route has one. All methods of a path are in one table,
+so that the response to an unsupported method has the correct ``Allow`` header.
 
-Starlette compares a path with every route in turn, and a broker has hundreds. So candidate routes are found by the
-path's beginning and its number of parts; Starlette matches among them, in the table's order. Their regular expressions
-are compiled at the first request for such a path: all of a broker's take 40 ms and 1 MB.
+Starlette compares a path with every route in turn, and a broker has hundreds. Candidate routes are therefore found by
+the path's first parts and its number of parts, and Starlette matches among them, in table order. Their regular
+expressions are compiled on the first request for such a path, because compiling all of a broker's takes 40 ms and 1 MB.
 
-With a guard, a route without a rule prevents the server from starting. Without one, rules are not looked up.
+With a guard, the server does not start if a route has no rule. Without a guard, rules are not looked up.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .guard import Guard
 
 C = TypeVar("C", bound=Call)
 Handler = Callable[[C], Awaitable[Response | None] | Response | None]
-"""Handles a request; a function or coroutine function. A result of None is answered with 204."""
+"""Handler of a request: a function or coroutine function. If it returns None, the response is 204."""
 Routes = Iterable[tuple[str, str, Handler[C]]]
-"""Method, path, handler; the first matching path is used."""
+"""Method, path and handler. The first matching path is used."""
 Refuse = Callable[[MagnetarError], Refused]
 
 _LITERAL_PARTS = 4
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class RestRouter(Generic[C]):
-    """ASGI application for a table of routes; other paths are answered with 404."""
+    """ASGI application for a route table. Other paths return 404."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class RestRouter(Generic[C]):
         """Create a router.
 
         Args:
-            routes: the table.
-            make_call: returns the argument for a handler; may refuse the request.
-            refuse: translates a handler's error to a refusal.
-            server: name of the server whose log has the details of internal errors.
-            guard: authorizes requests before each handler; None disables authorization.
+            routes: route table.
+            make_call: returns the argument for a handler; may reject the request.
+            refuse: translates a handler's error to an error response.
+            server: name of the server whose log contains the details of internal errors.
+            guard: authorizes each request before its handler; None disables authorization.
 
         Raises:
             InvalidConfig: the guard has no rule for a route.
@@ -76,7 +76,7 @@ class RestRouter(Generic[C]):
         self._guard = guard
         self._table: dict[str, dict[str, Handler[C]]] = {}
         for method, path, handler in routes:
-            self.rules_of(method, path)  # raises for a route without rules, so that the server does not start
+            self.rules_of(method, path)  # raises for a route without rules, to prevent the server from starting
             self._table.setdefault(path, {})[method] = handler
         self._keys = {path: _key_of_route(path) for path in self._table}
         self._known_keys = frozenset(self._keys.values())
@@ -84,7 +84,7 @@ class RestRouter(Generic[C]):
         self._routers: dict[_Key | None, Router] = {}
 
     def _router_of(self, key: _Key | None) -> Router:
-        """Return the router for paths with a key, created at the first request for one of them."""
+        """Return the router for paths with a key, creating it on the first request for one of them."""
         if key not in self._known_keys:
             key = None
         router = self._routers.get(key)
@@ -101,7 +101,7 @@ class RestRouter(Generic[C]):
         return route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         await self._match({**scope, "path": raw_path(scope)}, receive, send)
 
     async def _match(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,7 +115,7 @@ class RestRouter(Generic[C]):
             await refusal(Refused(404, f"no such path: {path}"))(scope, receive, send)
 
     def rules_of(self, method: str, path: str) -> Rules:
-        """Return the authorization rules of a route; empty without a guard."""
+        """Return the authorization rules of a route, or no rules without a guard."""
         return () if self._guard is None else self._guard.rules_of(method, path)
 
     async def answer(self, request: Request, handler: Handler[C], rules: Rules) -> Response:
@@ -138,7 +138,7 @@ class RestRouter(Generic[C]):
                 return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:
             return refusal(error)
-        except ClientDisconnect:  # the response has no reader
+        except ClientDisconnect:  # nothing will read the response
             return done()
         except MagnetarError as error:
             known = self._refuse(error)
@@ -152,7 +152,7 @@ class RestRouter(Generic[C]):
 
 
 class _Path(Route):
-    """One path and the handlers of its methods."""
+    """A path with the handlers for its methods."""
 
     def __init__(self, path: str, router: RestRouter[C], handlers: dict[str, Handler[C]]) -> None:
         if "GET" in handlers:
@@ -166,7 +166,7 @@ class _Path(Route):
         }
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request to this path, with any method; the router prefers a path that supports the method."""
+        """Handle a request to this path with any method. The router prefers a path that supports the method."""
         request = Request(scope, receive)
         answer = self._answers.get(request.method)
         if answer is not None:
@@ -174,7 +174,7 @@ class _Path(Route):
         elif request.method == "OPTIONS":
             response = PlainTextResponse(self._allow.replace(",", ", "), headers={"Allow": self._allow})
         else:
-            reason = f"{request.method} is not allowed here, only {self._allow}"
+            reason = f"{request.method} is not allowed for this path: use {self._allow}"
             response = refusal(Refused(405, reason, {"Allow": self._allow}))
         if request.method == "HEAD" and isinstance(response, StreamingResponse):
             response = Response(status_code=response.status_code, headers=dict(response.headers))
@@ -184,7 +184,7 @@ class _Path(Route):
 
 
 _Key = tuple[int, str]
-"""Number of parts of a path, and its first `_LITERAL_PARTS` parts."""
+"""Number of path parts, and the first `_LITERAL_PARTS` of them."""
 
 
 def _key_of_path(path: str) -> _Key:

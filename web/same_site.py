@@ -1,14 +1,14 @@
-"""Same-site check: reject requests sent by pages of other sites, and requests for names that are not this server's.
+"""Same-site check: rejects requests sent by pages of other sites, and requests for other host names.
 
-A browser sends requests for any open page, also to servers on its own machine, and deploying a function means running
-code. Three headers, which pages cannot forge, identify such requests:
+A browser sends requests on behalf of any open page, even to servers on its own machine, and deploying a function runs
+code. Three headers that pages cannot forge identify such requests:
 
-- `Host`: a page whose name was made to resolve to this machine (DNS rebinding) still sends its own name. An address
-  cannot be rebound, so all addresses are accepted, but only this server's names.
+- `Host`: a page whose name was made to resolve to this machine (DNS rebinding) still sends its own name. Addresses
+  cannot be rebound, so all addresses are accepted, but names only if they are this server's.
 - `Origin`: the site of the page that sent the request. It must be this server, or a name that the settings allow.
-- `Sec-Fetch-Site`: the relation of page and server, also where a browser sends no `Origin`.
+- `Sec-Fetch-Site`: the relation between page and server, even for requests without an `Origin`.
 
-Clients other than browsers send neither of the last two, and as `Host` the name that they connect to.
+Clients other than browsers send neither of the last two, and set `Host` to the name to which they connect.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MAX_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class AllowedNames:
-    """The names of one web server.
+    """The names of a web server.
 
     Attributes:
-        own: names of this machine, and the names that the server listens on or advertises.
-        configured: names added by the settings; pages from there may send requests too.
-        is_loopback: only this machine can connect. Otherwise a name without a dot is also accepted: it can only be
-            resolved by the local network, not by public DNS.
-        setting: the setting that adds a name, for errors.
+        own: names of this machine, and names on which the server listens or that it advertises.
+        configured: names added by the settings, whose pages may also send requests.
+        is_loopback: whether only this machine can connect. If not, names without a dot are also accepted, because only
+            the local network can resolve them, not public DNS.
+        setting: name of the setting that adds a name, for error messages.
     """
 
     own: frozenset[str]
@@ -49,7 +49,7 @@ class AllowedNames:
     setting: str = SETTING
 
     def has(self, name: str) -> bool:
-        """Return whether a name is accepted as this server's."""
+        """Return whether a name is accepted as one of this server's."""
         if _address(name) is not None or name in self.own or name in self.configured:
             return True
         if _is_loopback(name) or name.endswith(".localhost"):
@@ -61,9 +61,9 @@ def allowed_names(bound: str, configured: Iterable[str] = (), *advertised: str) 
     """Return the names of a server.
 
     Args:
-        bound: the address or name that it listens on.
-        configured: additional names, without ports.
-        advertised: the names under which the server is advertised to others.
+        bound: address or name on which the server listens.
+        configured: additional names without ports.
+        advertised: names under which the server is advertised.
 
     Raises:
         InvalidConfig: a configured name is not a valid host name.
@@ -74,19 +74,19 @@ def allowed_names(bound: str, configured: Iterable[str] = (), *advertised: str) 
 
 
 def host_name(text: str) -> str:
-    """Return a host name in the normal form used for comparisons.
+    """Return a host name in normalized form for comparisons.
 
     Raises:
-        InvalidConfig: the text is not a valid host name.
+        InvalidConfig: the string is not a valid host name.
     """
     name = _plain(text)
     if _address(name) is None and not _NAME.fullmatch(name):
-        raise InvalidConfig(f"{SETTING}: {text[:_MAX_SHOWN]!r} is not a valid host name: give names without port")
+        raise InvalidConfig(f"{SETTING}: {text[:_MAX_SHOWN]!r} is not a valid host name: list host names without ports")
     return name
 
 
 def _machine_names(hosts: Path = Path("/etc/hosts")) -> set[str]:
-    """Return this machine's names that need no name service: its host name, and its names in /etc/hosts."""
+    """Return this machine's names that need no name service: its host name and its names in /etc/hosts."""
     own = socket.gethostname()
     names = {own}
     try:
@@ -101,10 +101,10 @@ def _machine_names(hosts: Path = Path("/etc/hosts")) -> set[str]:
 
 
 def refusal_of(headers: Iterable[tuple[bytes, bytes]], names: AllowedNames) -> str | None:
-    """Return the reason to refuse a request, or None to accept it; pure.
+    """Return why a request must be rejected, or None if it is accepted. Pure.
 
     Args:
-        headers: the request's headers, names in lower case.
+        headers: request headers, with names in lower case.
         names: the server's names.
     """
     found: dict[bytes, str] = {}
@@ -120,7 +120,7 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], names: AllowedNames) -> s
         if place is None:
             return f"Host {_shown(host)} is not a valid host name"
         if not names.has(place[0]):
-            return f"Host {_shown(host)} is not a name of this server; if it is, add it to {names.setting}"
+            return f"Host {_shown(host)} is not a known name of this server; if it should be, add it to {names.setting}"
     return _refusal_of_page(found, place, names)
 
 
@@ -128,7 +128,9 @@ def _refusal_of_page(
     found: Mapping[bytes, str], place: tuple[str, int | None] | None, names: AllowedNames
 ) -> str | None:
     origin, relation = found.get(b"origin"), found.get(b"sec-fetch-site")
-    remedy = f"requests of web pages elsewhere are refused; if it is one of yours, add its host to {names.setting}"
+    remedy = (
+        f"requests from web pages of other sites are rejected; if the page is yours, add its host to {names.setting}"
+    )
     if origin is not None:
         scheme, _, rest = origin.partition("://")
         source = _split(rest) if scheme in _DEFAULT_PORTS and rest else None
@@ -143,19 +145,19 @@ def _refusal_of_page(
 
 
 def _is_same(scheme: str, source: tuple[str, int | None], place: tuple[str, int | None], names: AllowedNames) -> bool:
-    """Return whether a page is this server's own: from the name in Host, or another of its names, on the same port."""
+    """Return whether a page is from this server, under the name in Host or another of its names, on the same port."""
     standard = _DEFAULT_PORTS[scheme]
     if (source[1] or standard) != (place[1] or standard):
         return False
     if source[0] == place[0]:
         return True
-    if _is_loopback(place[0]):  # one machine by its several names
+    if _is_loopback(place[0]):  # the same machine under several names
         return _is_loopback(source[0])
     return source[0] in names.own and not _is_loopback(source[0])
 
 
 def _split(text: str) -> tuple[str, int | None] | None:
-    """Return name (lower case, no brackets) and port of ``name:port``; None for anything else."""
+    """Return the name (lower case, no brackets) and port of ``name:port``, or None for any other string."""
     match = _HOST.fullmatch(text)
     if match is None or not match[1] or match[1] == "[]":
         return None

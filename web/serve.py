@@ -1,6 +1,6 @@
-"""HTTP server in a running event loop: uvicorn without signal handlers, logging and its ten wake-ups a second.
+"""HTTP server in a running event loop: uvicorn without its signal handlers, logging and ten wake-ups per second.
 
-`http_protocol` limits slow clients; `same_site` rejects requests of other sites.
+`http_protocol` limits slow clients; `same_site` rejects requests from other sites.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHUTDOWN_TIMEOUT_S = 3
 HANDSHAKE_TIMEOUT_S = 10.0
 """Timeout of a TLS handshake."""
 KEEP_ALIVE_S = 60
-"""How long an idle connection stays open; longer than in clients' pools, so that clients close first."""
+"""Time that an idle connection remains open; longer than in client pools, so that clients close first."""
 BACKLOG = 1024
 MAX_PATH_BYTES = 8192
 MAX_QUERY_BYTES = 32 * 1024
@@ -43,13 +43,13 @@ HEADERS = (
     ("referrer-policy", "no-referrer"),
     ("content-security-policy", "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"),
 )
-"""Headers of every response: no content sniffing, no embedding in other pages, and no referrer."""
+"""Headers of every response, which disable content sniffing, embedding in other pages, and the referrer."""
 _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _POLL_S = 0.005
 
 
 class WebServer(Server):
-    """A server in a running loop; created by `serve`, ended by `stop`."""
+    """A server in a running event loop, created by `serve` and stopped by `stop`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -66,10 +66,10 @@ class WebServer(Server):
         self.lifespan = self.config.lifespan_class(self.config)
         await self.on_tick(0)
         await self.startup(sockets=[listener])
-        self._running = self._tasks.start(self._run(listener), "clock and end")
+        self._running = self._tasks.start(self._run(listener), "ticks and shutdown")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; overridden because uvicorn does not limit TLS handshakes."""
+        """Start listening. Overridden because uvicorn does not limit TLS handshakes."""
         make: Callable[[], asyncio.Protocol] = partial(
             cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class),
             config=self.config,
@@ -86,7 +86,7 @@ class WebServer(Server):
         self.started = True
 
     async def stop(self) -> None:
-        """Stop listening, wait for pending requests, close all connections. Stopping twice is harmless."""
+        """Stop listening, wait for pending requests, and close all connections. Stopping twice is harmless."""
         self.should_exit = True
         self._stopping.set()
         if self._running is not None:
@@ -94,7 +94,7 @@ class WebServer(Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process."""
+        """Do nothing: the process handles signals itself."""
         yield
 
     async def main_loop(self) -> None:
@@ -110,7 +110,7 @@ class WebServer(Server):
             listener.close()
         state = self.server_state
         for connection in list(state.connections):
-            connection.shutdown()  # closes idle ones immediately, the others after their response
+            connection.shutdown()  # closes idle connections immediately, others after their response
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 while state.connections or state.tasks:  # noqa: ASYNC110 (uvicorn keeps no event for it)
@@ -127,8 +127,8 @@ class WebServer(Server):
 class CheckedRequests:
     """ASGI middleware that rejects invalid requests.
 
-    It applies the rules common to all requests: target host and origin, length of the path, and UTF-8 in path and
-    query. The applications may then decode these without further checks.
+    It applies the rules common to all requests: target host and origin, path length, and valid UTF-8 in path and query.
+    Applications may then decode these without further checks.
     """
 
     def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
@@ -136,7 +136,7 @@ class CheckedRequests:
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Check one request and pass it on."""
         if scope["type"] != "http":  # uvicorn is configured to serve HTTP only
             return
         try:
@@ -156,9 +156,9 @@ def _check_target(scope: Scope) -> None:
     query: bytes = scope["query_string"]
     for what, text, longest in (("path", path, MAX_PATH_BYTES), ("query", query, MAX_QUERY_BYTES)):
         if len(text) > longest:
-            raise Refused(414, f"the {what} of {len(text)} bytes exceeds {longest}")
+            raise Refused(414, f"the {what} of {len(text)} bytes exceeds the limit of {longest}")
         if _BAD_ESCAPE.search(text):
-            raise Refused(400, f"the {what} has a % that two hexadecimal digits do not follow")
+            raise Refused(400, f"the {what} contains a % that is not followed by two hexadecimal digits")
         try:
             unquote_to_bytes(text).decode()
         except UnicodeDecodeError as error:
@@ -173,18 +173,18 @@ async def serve(
     limits: HttpLimits | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[WebServer, int]:
-    """Serve ``app`` in the running loop and return the server and its port.
+    """Serve ``app`` in the running event loop, and return the server and its port.
 
     Args:
-        app: what answers.
+        app: ASGI application.
         host: address to listen on.
-        port: 0 takes a free one.
-        names: by which requests may call this server; those that follow from `host` by default.
-        limits: of what clients may hold.
-        tls: has HTTPS spoken.
+        port: port to listen on; 0 picks a free port.
+        names: names by which requests may address this server; derived from `host` by default.
+        limits: limits for clients.
+        tls: certificates for HTTPS; None serves plain HTTP.
 
     Raises:
-        InvalidConfig: the address cannot be listened on.
+        InvalidConfig: the server cannot listen on the address.
     """
     listener = _bind(host, port)
     config = Config(
@@ -224,5 +224,5 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise InvalidConfig(f"cannot serve HTTP on {host}:{port}: {error.strerror}; choose another port") from error
+        raise InvalidConfig(f"cannot serve HTTP on {host}:{port}: {error.strerror}: choose another port") from error
     return listener

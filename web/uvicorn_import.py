@@ -1,8 +1,8 @@
-"""The parts of uvicorn that we use, without its command line.
+"""Import of the required parts of uvicorn, without its command line.
 
-The package imports its command line and supervisors, and with them multiprocessing: 0.6 MB in every server. The modules
-that we use do not need them. So the package itself is executed only when one of its names is accessed, which user code
-may do.
+The package imports its command line and supervisors, and with them multiprocessing, which takes 0.6 MB in every server.
+The modules used here do not need them. The package itself is therefore executed only when one of its names is accessed,
+for example by user code.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def _prepare() -> None:
 
 
 _prepare()
-late_module("logging.config")  # with handlers of its own kinds and a socket server, for a log_config that ours have not
+late_module("logging.config")  # its handlers and socket server are needed only for a log_config, which is not used here
 
 from uvicorn.config import Config  # noqa: E402
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: E402
 from uvicorn.server import Server  # noqa: E402
 
-vars(sys.modules[_NAME]).update(Config=Config, Server=Server)  # what uvicorn's own modules ask the package for
+# names that uvicorn's own modules import from the package
+vars(sys.modules[_NAME]).update(Config=Config, Server=Server)
 
 __all__ = ["Config", "HttpToolsProtocol", "Server"]

@@ -1,9 +1,10 @@
-"""Ack sets: which messages of a batch are still wanted (bit 1) and which are acknowledged (bit 0).
+"""Ack sets: which messages of a batch are unacknowledged (bit 1) and which are acknowledged (bit 0).
 
-On the wire a set is a list of signed 64-bit words, where bit ``i % 64`` of word ``i // 64`` is for message i; trailing
-zero words are omitted. Here a set is a tuple of such words; the empty tuple means that everything is acknowledged.
+On the wire a set is a list of signed 64-bit words, in which bit ``i % 64`` of word ``i // 64`` is for message i;
+trailing zero words are omitted. Here a set is a tuple of such words. An empty tuple means that everything is
+acknowledged.
 
-Every function takes time linear in the number of words, which come from untrusted peers, thousands at a time.
+Every function is linear in the number of words, because untrusted peers send thousands at a time.
 
 Source: Pulsar binary protocol, section Acking inside a batch.
 """
@@ -30,12 +31,12 @@ def _to_words(bits: int) -> AckSet:
 
 
 def words_for(messages: int) -> int:
-    """Return the maximum number of words in the ack set of a batch with that many messages."""
+    """Return the maximum number of words in the ack set of a batch with ``messages`` messages."""
     return -(-messages // WORD_BITS)
 
 
 def from_wanted(indexes: Iterable[int]) -> AckSet:
-    """Return the set in which only ``indexes`` are still wanted."""
+    """Return the set in which only ``indexes`` are unacknowledged."""
     words: dict[int, int] = {}
     for index in indexes:
         words[index // WORD_BITS] = words.get(index // WORD_BITS, 0) | 1 << index % WORD_BITS
@@ -43,21 +44,21 @@ def from_wanted(indexes: Iterable[int]) -> AckSet:
 
 
 def intersect(first: Iterable[int], second: Iterable[int]) -> AckSet:
-    """Return the messages wanted by both sets: the result of applying both acknowledgements."""
+    """Return the messages that are unacknowledged in both sets: the result of applying both acknowledgements."""
     return _to_words(_to_int(first) & _to_int(second))
 
 
 def cut(words: Sequence[int], messages: int) -> AckSet:
-    """Return a set truncated to the words of a batch of ``messages`` messages, without examining the others."""
+    """Return a set truncated to the words of a batch of ``messages`` messages, without examining the rest."""
     return _to_words(_to_int(words[: max(words_for(messages), 1)]))
 
 
 def count(words: Iterable[int]) -> int:
-    """Return the number of messages still wanted."""
+    """Return the number of unacknowledged messages."""
     return _to_int(words).bit_count()
 
 
 def wanted(words: AckSet) -> list[int]:
-    """Return the indexes that are still wanted, ascending."""
+    """Return the unacknowledged indexes in ascending order."""
     digits = bin(_to_int(words))[:1:-1]  # lowest bit first
     return [index for index, digit in enumerate(digits) if digit == "1"]

@@ -1,9 +1,9 @@
 """Batch bodies: ``[u32 size][SingleMessageMetadata][payload]`` for each message, concatenated.
 
-Design: a Python object per message is what makes batches slow, so `split_batch` leaves metadata as bytes and parses a
-message's metadata on first access. `decode_batch` parses all of it; metadata with equal bytes is one shared object,
-which must not be modified. Encoding caches the header of plain messages by payload length. The caches are per process,
-bounded, and hold only derived values.
+Design: creating a Python object per message would make batches slow, so `split_batch` leaves metadata as bytes and
+parses a message's metadata on first access. `decode_batch` parses all metadata; equal metadata is one shared object,
+which must not be modified. Encoding caches the headers of plain messages by payload length. The caches are per process,
+bounded, and contain only derived values.
 
 Source: Pulsar binary protocol, section Batch messages.
 """
@@ -36,24 +36,24 @@ from .message_rows import (
 from .pulsar_api_pb2 import SingleMessageMetadata
 
 _U32 = Struct(">I")
-_MAX_UNIFORM_HEADER_BYTES = 64  # above it comparing columns costs more than comparing rows
+_MAX_UNIFORM_HEADER_BYTES = 64  # above it, comparing columns costs more than comparing rows
 _SEQUENCE_ID_TAG = b"\x40"
 _PROPERTIES, _PAYLOAD_SIZE = b"\x0a", 0x18  # tags
 _MAY_HAVE_FLAGS = re.compile(rb"[\x20\x48\xa0\xc8]").search  # first bytes of the tags of compacted_out and null_value
 MIN_MESSAGE_BYTES = 6
-"""Size of the smallest message in a batch: the size field, and the required payload_size with its tag."""
+"""Minimum size of a message in a batch: the size field, and the required payload_size with its tag."""
 _CACHED_HEADERS = 4096
 _unpack_size = _U32.unpack_from
 
 
 @lru_cache(maxsize=_CACHED_HEADERS)
 def _plain_header(payload_bytes: int) -> bytes:
-    """Return size field and metadata of a message that consists only of its payload."""
+    """Return the size field and metadata of a message that consists only of its payload."""
     return row_prefix(payload_bytes, 0)
 
 
 def encode_plain_batch(payloads: Sequence[bytes]) -> bytes:
-    """Return the body of a batch of messages without key, properties or event time."""
+    """Encode the body of a batch of messages without key, properties or event time."""
     header = _plain_header
     lengths = set(map(len, payloads))
     if len(lengths) == 1:
@@ -67,15 +67,15 @@ def encode_plain_batch(payloads: Sequence[bytes]) -> bytes:
 
 
 def encode_batch(messages: Sequence[tuple[SingleMessageMetadata | None, bytes]]) -> bytes:
-    """Return the body of a batch.
+    """Encode the body of a batch.
 
     Args:
-        messages: metadata and payload of each message; ``payload_size`` is set here, and None means no metadata.
-            Consecutive messages with equal metadata may share one object, which is faster.
+        messages: metadata (or None) and payload of each message; ``payload_size`` is set here. If consecutive messages
+            with equal metadata share one object, this is faster.
     """
     parts: list[bytes] = []
     last: SingleMessageMetadata | None = None
-    headers: dict[int, bytes] = {}  # of the last metadata, by the size of the payload
+    headers: dict[int, bytes] = {}  # for the last metadata, by payload size
     for metadata, payload in messages:
         size = len(payload)
         if metadata is None:
@@ -93,17 +93,17 @@ def encode_batch(messages: Sequence[tuple[SingleMessageMetadata | None, bytes]])
 
 
 def encode_rows(payloads: Sequence[bytes], attributes: Sequence[bytes]) -> bytes:
-    """Return the body of a batch.
+    """Encode the body of a batch from attributes.
 
     Args:
         payloads: payloads of the messages.
-        attributes: the result of `encode_attributes` for each message, empty without attributes.
+        attributes: result of `encode_attributes` for each message; empty for a message without attributes.
     """
     return join_rows(list(payloads), list(attributes))
 
 
 def encode_attributes(metadata: SingleMessageMetadata | None) -> bytes:
-    """Return a message's attributes: its encoded metadata without the payload size; empty for None."""
+    """Return a message's attributes: its encoded metadata without the payload size, which is empty for None."""
     if metadata is None:
         return b""
     metadata.ClearField("payload_size")
@@ -111,10 +111,10 @@ def encode_attributes(metadata: SingleMessageMetadata | None) -> bytes:
 
 
 class MessageHeaders(Sequence[SingleMessageMetadata]):
-    """Metadata of the messages in a batch, each parsed on access; never modify the results.
+    """Metadata of the messages in a batch, parsed on access. The results must not be modified.
 
     Attributes:
-        encoded: the encoded metadata of each message.
+        encoded: encoded metadata of each message.
     """
 
     __slots__ = ("_last", "encoded")
@@ -143,7 +143,7 @@ class MessageHeaders(Sequence[SingleMessageMetadata]):
         return map(SingleMessageMetadata.FromString, self.encoded)
 
     def properties(self) -> list[bytes]:
-        """Return the properties of each message, encoded as attributes for another message; empty if it has none."""
+        """Return each message's properties, encoded as attributes for another message, or empty bytes."""
         encoded = self.encoded
         if IS_COMPILED:
             return properties_of(encoded)
@@ -151,19 +151,19 @@ class MessageHeaders(Sequence[SingleMessageMetadata]):
 
 
 def _properties(header: bytes) -> bytes:
-    """Do the same as `properties_of` for one message; for one short property without protobuf."""
+    """Same as `properties_of` for one message. Avoids protobuf for a single short property."""
     if _PROPERTIES not in header:
         return b""
     begin = 2 if header[0] == _PAYLOAD_SIZE and header[1] < 128 else 0
     if len(header) - begin > 2 and header[begin] == _PROPERTIES[0] and header[begin + 1] < 128:
         end = begin + 2 + header[begin + 1]
-        if header.find(_PROPERTIES, end) < 0:  # no byte that could be the tag of another
+        if header.find(_PROPERTIES, end) < 0:  # no byte that could be the tag of another property
             return header[begin:end]
     return parsed_properties(header)
 
 
 def split_batch(body: bytes, count: int) -> tuple[list[bytes], MessageHeaders]:
-    """Return payloads and metadata of a batch of ``count`` messages; as `decode_batch`, with metadata parsed on access.
+    """Return the payloads and metadata of a batch of ``count`` messages. Metadata is parsed on access.
 
     Raises:
         ProtocolError: the body does not match its sizes, or metadata cannot be parsed.
@@ -178,17 +178,17 @@ def split_batch(body: bytes, count: int) -> tuple[list[bytes], MessageHeaders]:
 
 
 def batch_sizes(body: bytes, count: int) -> tuple[list[int], int]:
-    """Return the sizes of each message of a batch, and the flags that any of them has; see `message_rows.row_sizes`.
+    """Return the sizes of each message in a batch, and the union of their flags; see `message_rows.row_sizes`.
 
     Raises:
-        ProtocolError: as `split_batch`.
+        ProtocolError: as for `split_batch`.
     """
     _check_count(body, count)
     return row_sizes(body, count) if IS_COMPILED else _sizes_parsed(body, count)
 
 
 def _sizes_parsed(body: bytes, count: int) -> tuple[list[int], int]:
-    """Do the same as `row_sizes`, faster if that is not compiled."""
+    """Same as `row_sizes`, but faster if that is not compiled."""
     payloads, headers = _split_parsed(body, count)
     sizes, flags = [], 0
     for payload, header in zip(payloads, headers, strict=True):
@@ -208,7 +208,7 @@ def _check_count(body: bytes, count: int) -> None:
 
 
 def _split_parsed(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
-    """Do the same as `split_rows`, faster if that is not compiled."""
+    """Same as `split_rows`, but faster if that is not compiled."""
     parse = SingleMessageMetadata.FromString
     payloads: list[bytes] = []
     headers: list[bytes] = []
@@ -220,7 +220,7 @@ def _split_parsed(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
             header = body[start:end]
             payload_size = parse(header).payload_size
             if payload_size < 0:
-                raise ProtocolError(f"message {len(payloads)} of a batch announces {payload_size} bytes of payload")
+                raise ProtocolError(f"message {len(payloads)} of a batch declares {payload_size} payload bytes")
             offset = end + payload_size
             payloads.append(body[end:offset])
             headers.append(header)
@@ -229,15 +229,15 @@ def _split_parsed(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
     except StructError as error:
         raise ProtocolError(f"batch body of {size} bytes ends inside message {len(payloads)} of {count}") from error
     if offset != size:
-        raise ProtocolError(f"batch of {count} messages takes {offset} of its {size} bytes")
+        raise ProtocolError(f"the {count} messages of a batch take up {offset} bytes, but the batch has {size}")
     return payloads, headers
 
 
 def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]]:
-    """Return the payloads and the metadata of a batch of ``count`` messages.
+    """Return the payloads and metadata of a batch of ``count`` messages.
 
-    Equal metadata is one shared object: never modify it. A message removed by compaction keeps its place with
-    ``compacted_out`` set and an empty payload.
+    Equal metadata is one shared object, which must not be modified. A message removed by compaction keeps its index,
+    with ``compacted_out`` set and an empty payload.
 
     Raises:
         ProtocolError: the body does not match its sizes, or metadata cannot be parsed.
@@ -256,16 +256,17 @@ def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessa
 def uniform_rows(
     body: bytes, count: int, *, ignores_sequence_ids: bool = False
 ) -> tuple[int, SingleMessageMetadata] | None:
-    """Return the payload offset within each row, and the metadata, of a batch whose rows all have equal metadata.
+    """Return the payload offset within each row, and the shared metadata, of a batch with uniform metadata.
 
-    Such a body is a table of ``count`` rows of equal width, so its header columns can be compared as strided slices,
-    without a Python step per message. None if the batch is not uniform, or the comparison would not pay off.
+    The body of such a batch is a table of ``count`` rows of equal width, so its header columns can be compared as
+    strided slices, without a Python step per message. Returns None if the batch is not uniform, or if the comparison
+    would not pay off.
 
     Args:
-        body: the batch body.
-        count: its number of messages.
-        ignores_sequence_ids: metadata that differs only in the sequence id counts as equal; the returned metadata has
-            the id of the first message.
+        body: batch body.
+        count: number of messages.
+        ignores_sequence_ids: whether metadata that differs only in the sequence id counts as equal. The returned
+            metadata has the id of the first message.
     """
     width, rest = divmod(len(body), count) if count > 1 else (0, 1)
     header_end = 4 + int(_unpack_size(body, 0)[0]) if rest == 0 else 0
@@ -291,7 +292,7 @@ def uniform_rows(
 
 
 def _sequence_id_bytes(header: bytes) -> int:
-    """Return the size of the sequence id's number at the end of metadata, or 0 if it does not end with one."""
+    """Return the size of the sequence id at the end of metadata, or 0 if the metadata does not end with one."""
     try:
         metadata = SingleMessageMetadata.FromString(header)
     except DecodeError:
@@ -306,8 +307,8 @@ def _uniform_payloads(body: bytes, count: int, start: int) -> list[bytes]:
 
 
 def header_text(value: str | bytes) -> str:
-    """Return a header's string; invalid UTF-8, which protobuf returns as bytes, is replaced.
+    """Return a header's string. Invalid UTF-8, which protobuf returns as bytes, is replaced.
 
-    Brokers check the metadata of entries but not the headers inside batches, so any client may send such strings.
+    Brokers check the metadata of entries, but not the headers inside batches, so any client may send such strings.
     """
     return value if isinstance(value, str) else value.decode("utf-8", "replace")

@@ -1,7 +1,7 @@
 """Hand-written encoders for frequent commands, and for runs of similar frames.
 
-protobuf takes as long to build an object as these take for the whole frame. Tests compare each with protobuf on random
-values; all other commands are encoded by `frames.encode_frame`.
+protobuf takes as long to build an object as these encoders take for a whole frame. Tests compare each of them with
+protobuf on random values. All other commands are encoded by `frames.encode_frame`.
 
 Field tags are written as bytes: ``number << 3 | wire type``.
 """
@@ -19,13 +19,13 @@ _SIZES = Struct(">II")
 _U64 = (1 << 64) - 1
 _BYTE = [bytes((n,)) for n in range(256)]
 _END = _BYTE[:128] + [low + high for high in _BYTE[1:128] for low in _BYTE[128:]]
-"""The varints of one or two bytes."""
+"""All varints of one or two bytes."""
 _CONTINUED = [low + high for high in _BYTE[128:] for low in _BYTE[128:]]
-"""The two low bytes of a varint that has more."""
+"""The two low bytes of longer varints."""
 
 
 def varint(number: int) -> bytes:
-    """Return a number as protobuf's varint; negative ones as 64-bit two's complement."""
+    """Encode a number as a protobuf varint; negative numbers as 64-bit two's complement."""
     if 0 <= number < 16384:
         return _END[number]
     if 0 < number < 268435456:
@@ -40,7 +40,7 @@ def varint(number: int) -> bytes:
 
 
 def _head(kind: int, field: int) -> bytes:
-    """Return the first bytes of a BaseCommand: its type, and the tag of the sub-message."""
+    """Return the first bytes of a BaseCommand: its type and the tag of the sub-message."""
     return b"\x08" + varint(kind) + varint(field << 3 | 2)
 
 
@@ -59,7 +59,7 @@ def _frame(head: bytes, body: bytes, payload_bytes: int = 0) -> bytes:
 def receipt_frame(
     producer_id: int, sequence_id: int, highest_sequence_id: int | None, ledger_id: int, entry_id: int
 ) -> bytes:
-    """Return a SEND_RECEIPT frame."""
+    """Encode a SEND_RECEIPT frame."""
     producer, ledger = _receipt_parts(producer_id, ledger_id)
     position = ledger + varint(entry_id)
     body = producer + varint(sequence_id) + _POSITION_BEGINS[len(position)] + position
@@ -70,11 +70,11 @@ def receipt_frame(
 
 @lru_cache(maxsize=4096)
 def _receipt_parts(producer_id: int, ledger_id: int) -> tuple[bytes, bytes]:
-    """Return the parts shared by a producer's receipts in one ledger: before sequence id, and before entry id."""
+    """Return the parts before the sequence id and the entry id, which a producer's receipts in a ledger share."""
     return b"\x08" + varint(producer_id) + b"\x10", b"\x08" + varint(ledger_id) + b"\x10"
 
 
-# What precedes the position and the body of a receipt, by their lengths: five varints of 10 bytes are the most.
+# Prefixes of a receipt's position and body by their lengths, which are at most five varints of 10 bytes.
 _POSITION_BEGINS = [b"\x1a" + varint(size) for size in range(23)]
 _RECEIPT_BEGINS = [
     _SIZES.pack(5 + len(_RECEIPT) + size, 1 + len(_RECEIPT) + size) + _RECEIPT + varint(size) for size in range(71)
@@ -89,7 +89,7 @@ def send_frame_head(
     is_chunk: bool,
     payload_bytes: int,
 ) -> bytes:
-    """Return the part of a SEND frame before its payload section."""
+    """Encode the part of a SEND frame before its payload section."""
     sequence = varint(sequence_id)
     body = b"\x08" + varint(producer_id) + b"\x10" + sequence + b"\x18" + varint(num_messages)
     if highest_sequence_id is not None:
@@ -99,7 +99,7 @@ def send_frame_head(
     return _frame(_SEND, body, payload_bytes)
 
 
-def message_frame_head(  # noqa: PLR0913 - the fields of the command; an object for them would cost more than the frame
+def message_frame_head(  # noqa: PLR0913 - the command's fields; an object for them would cost more than the frame
     consumer_id: int,
     ledger_id: int,
     entry_id: int,
@@ -109,7 +109,7 @@ def message_frame_head(  # noqa: PLR0913 - the fields of the command; an object 
     consumer_epoch: int | None,
     payload_bytes: int,
 ) -> bytes:
-    """Return the part of a MESSAGE frame before its payload section; partition -1 means none."""
+    """Encode the part of a MESSAGE frame before its payload section; partition -1 means none."""
     position = b"\x08" + varint(ledger_id) + b"\x10" + varint(entry_id) + b"\x18" + varint(partition)
     body = b"\x08" + varint(consumer_id) + b"\x12" + varint(len(position)) + position
     if redelivery_count:
@@ -127,17 +127,17 @@ def ack_frame(
     cumulative: bool = False,
     request_id: int | None = None,
 ) -> bytes:
-    """Return an ACK frame.
+    """Encode an ACK frame.
 
     Args:
         consumer_id: id of the acknowledging consumer.
-        ids: ledger, entry and ack set (empty: the whole entry) of each position.
-        cumulative: acknowledge everything up to the one position given.
-        request_id: ask for an ACK_RESPONSE with this id.
+        ids: ledger, entry and ack set of each position; an empty ack set acknowledges the whole entry.
+        cumulative: whether to acknowledge everything up to a single position.
+        request_id: requests an ACK_RESPONSE with this id.
     """
     parts = [b"\x08", varint(consumer_id), b"\x10\x01" if cumulative else b"\x10\x00"]
     last_ledger_id = -1
-    before: dict[int, bytes] = {}  # what precedes the entry id in the id of a whole entry, by its length
+    before: dict[int, bytes] = {}  # prefix of the entry id in the id of a whole entry, by its length
     for ledger_id, entry_id, ack_set in ids:
         entry = varint(entry_id)
         if ledger_id != last_ledger_id:
@@ -164,14 +164,14 @@ Receipt = tuple[int, int, Position]
 """Sequence id and highest sequence id (0 for none) of a SEND, and the position of its entry."""
 
 MAX_KEPT_HEADS = 1024
-"""Limit of cached heads per consumer, one for each payload size."""
+"""Maximum number of cached heads per consumer, one for each payload size."""
 
 _SHORT = 1 << 28
-"""Numbers below this are encoded by two table lookups."""
+"""Numbers below this limit are encoded by two table lookups."""
 
 
 def receipt_frames(producer_id: int, receipts: Sequence[Receipt]) -> bytes:
-    """Return the frames of ``receipts``, in order."""
+    """Encode ``receipts`` as frames, in order."""
     parts: list[bytes] = []
     surroundings: dict[int, tuple[bytes, bytes]] = {}
     last_ledger_id = -1
@@ -195,7 +195,7 @@ def receipt_frames(producer_id: int, receipts: Sequence[Receipt]) -> bytes:
 
 
 def _around(producer_id: int, sequence_id: int, ledger_id: int, entry_id: int) -> tuple[bytes, bytes]:
-    """Return the part before the sequence id, and the part between it and the entry id, which ends the frame."""
+    """Return the parts before the sequence id and before the entry id, which ends the frame."""
     frame = receipt_frame(producer_id, sequence_id, None, ledger_id, entry_id)
     sequence_length, entry_length = len(varint(sequence_id)), len(varint(entry_id))
     position_length = 2 + len(varint(ledger_id)) + entry_length
@@ -205,7 +205,7 @@ def _around(producer_id: int, sequence_id: int, ledger_id: int, entry_id: int) -
 
 
 class MessageHeads:
-    """Frame heads of a consumer's messages that are complete and delivered for the first time."""
+    """Frame heads for complete messages that are delivered to a consumer for the first time."""
 
     __slots__ = ("_after", "_before", "_consumer_id", "_epoch", "_ledger_id", "_partition")
 
@@ -218,7 +218,7 @@ class MessageHeads:
         self._after = b"\x18" + varint(partition) + (b"" if epoch is None else b"\x28" + varint(epoch))
 
     def parts(self, ledger_id: int, entry_id: int, payload_bytes: int) -> tuple[bytes, bytes, bytes]:
-        """Return the head of one message, in three parts."""
+        """Return the head of one message in three parts."""
         if entry_id >= _SHORT:
             return self._head(ledger_id, entry_id, payload_bytes), b"", b""
         if ledger_id != self._ledger_id or len(self._before) > MAX_KEPT_HEADS:

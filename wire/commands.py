@@ -1,6 +1,6 @@
-"""The envelope of commands, the CONNECT command, and protocol constants.
+"""The command envelope, the CONNECT command, and protocol constants.
 
-Source: Pulsar binary protocol, section Connection; every message in ``BaseCommand`` has the number of its type, and
+Source: Pulsar binary protocol, section Connection. Every message in ``BaseCommand`` has the number of its type and
 occurs once.
 """
 
@@ -12,9 +12,9 @@ from . import pulsar_api_pb2
 from .pulsar_api_pb2 import BaseCommand, CommandConnect, FeatureFlags
 
 PROTOCOL_VERSION = 21
-"""Highest protocol version supported by broker and client."""
+"""Highest protocol version that the broker and the client support."""
 NO_REQUEST = (1 << 64) - 1
-"""Request id of unsolicited commands: -1 as an unsigned number."""
+"""Request id of unsolicited commands, which is -1 as an unsigned number."""
 
 _FIELDS: dict[type[Message], tuple[int, str]] = {
     getattr(pulsar_api_pb2, field.message_type.name): (field.number, field.name)
@@ -24,7 +24,7 @@ _FIELDS: dict[type[Message], tuple[int, str]] = {
 
 
 def wrap(command: Message) -> BaseCommand:
-    """Return the envelope of a command: ``CommandPing()`` becomes PING with its ``ping``."""
+    """Wrap a command in its envelope: ``CommandPing()`` becomes a PING with ``ping`` set."""
     kind, name = _FIELDS[type(command)]
     return BaseCommand(type=kind, **{name: command})  # type: ignore[arg-type]
 
@@ -32,12 +32,12 @@ def wrap(command: Message) -> BaseCommand:
 def connect_command(
     client_version: str, proxy_to_broker: str | None, method: str = "none", auth_data: bytes = b""
 ) -> CommandConnect:
-    """Return CONNECT.
+    """Return a CONNECT command.
 
     Args:
         client_version: free text, shown in the broker's statistics.
-        proxy_to_broker: ``host:port`` of the target broker, if the connection goes to a proxy.
-        method: Pulsar's name of the authentication method. If set, the client must answer AUTH_CHALLENGE.
+        proxy_to_broker: ``host:port`` of the target broker if the connection is to a proxy.
+        method: Pulsar's name of the authentication method. If set, the client must respond to AUTH_CHALLENGE.
         auth_data: the client's credentials.
     """
     is_known = method != "none"

@@ -1,7 +1,7 @@
-"""The four compressions of the protocol, in the raw forms that its clients exchange.
+"""The protocol's four compression types, in the raw formats that clients exchange.
 
-LZ4 is a bare block without size prefix, Snappy the raw format, ZSTD a frame, ZLIB a stream whose end may be missing
-(Java clients only flush it). All are native code (cramjam, and zlib of the standard library).
+LZ4 is a bare block without a size prefix, Snappy the raw format, ZSTD a frame, and ZLIB a stream whose end may be
+missing, as Java clients only flush it. All are implemented in native code (cramjam, and the standard library's zlib).
 
 Source: Pulsar binary protocol, section Compression.
 """
@@ -17,11 +17,11 @@ from .pulsar_api_pb2 import LZ4, NONE, SNAPPY, ZLIB, ZSTD
 
 ZSTD_LEVEL = 3
 NAMES: dict[str, int] = {"NONE": NONE, "LZ4": LZ4, "ZLIB": ZLIB, "ZSTD": ZSTD, "SNAPPY": SNAPPY}
-"""The compressions by their names in configuration files."""
+"""Compression types by their names in configuration files."""
 
 
 def compress(kind: int, data: bytes) -> bytes:
-    """Return ``data`` compressed; ``kind`` is a CompressionType.
+    """Compress ``data``; ``kind`` is a CompressionType.
 
     Raises:
         ProtocolError: ``kind`` is not a CompressionType.
@@ -37,20 +37,20 @@ def compress(kind: int, data: bytes) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
         case 4:
             return bytes(cramjam.snappy.compress_raw(data))
-    raise ProtocolError(f"compression type {kind} is unknown; known are {sorted(NAMES.values())}")
+    raise ProtocolError(f"unknown compression type {kind}: expected one of {sorted(NAMES.values())}")
 
 
 def decompress(kind: int, data: bytes, uncompressed_bytes: int, max_bytes: int) -> bytes:
-    """Return ``data`` decompressed, never allocating more than the announced size.
+    """Decompress ``data`` without allocating more than the declared size.
 
     Args:
-        kind: a CompressionType.
+        kind: CompressionType.
         data: compressed bytes.
-        uncompressed_bytes: size announced in the metadata.
-        max_bytes: limit of that size.
+        uncompressed_bytes: size declared in the metadata.
+        max_bytes: maximum declared size.
 
     Raises:
-        ProtocolError: unknown kind, announced size above the limit or wrong, or damaged data.
+        ProtocolError: the kind is unknown, the declared size is wrong or above the limit, or the data is damaged.
     """
     if kind == NONE:
         return data
@@ -61,12 +61,12 @@ def decompress(kind: int, data: bytes, uncompressed_bytes: int, max_bytes: int) 
     except (cramjam.DecompressionError, zlib.error, ValueError, OverflowError) as error:
         raise ProtocolError(f"{len(data)} compressed bytes (type {kind}) cannot be decompressed: {error}") from error
     if len(result) != uncompressed_bytes:
-        raise ProtocolError(f"decompressed to {len(result)} bytes, announced were {uncompressed_bytes}")
+        raise ProtocolError(f"decompressed to {len(result)} bytes, but the declared size is {uncompressed_bytes}")
     return result
 
 
 def _expand(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
-    # Each branch decompresses into a buffer of the announced size, so that a hostile frame cannot grow memory.
+    # Each branch decompresses into a buffer of the declared size, so that a hostile frame cannot exhaust memory.
     match kind:
         case 1:
             output = bytearray(uncompressed_bytes)
@@ -78,6 +78,6 @@ def _expand(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
             return bytes(output[: cramjam.zstd.decompress_into(data, output)])
         case 4:
             if cramjam.snappy.decompress_raw_len(data) != uncompressed_bytes:
-                raise ValueError("the size in the data differs from the announced one")
+                raise ValueError("the size in the data differs from the declared size")
             return bytes(cramjam.snappy.decompress_raw(data))
-    raise ProtocolError(f"compression type {kind} is unknown; known are {sorted(NAMES.values())}")
+    raise ProtocolError(f"unknown compression type {kind}: expected one of {sorted(NAMES.values())}")

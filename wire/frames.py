@@ -1,9 +1,9 @@
-"""Frames of the binary protocol: bytes to commands and back, without I/O.
+"""Frames of the binary protocol: decoding and encoding of commands, without I/O.
 
-Design: every frame is ``[u32 total][u32 command size][BaseCommand]``, followed for SEND and MESSAGE by a payload
-section. The decoder is fed the received bytes and returns complete frames. A payload is copied once, out of the receive
-buffer: entries live much longer (journal, queues) than the buffer they arrived in, and a slice that pins a 256 KiB
-buffer for a 100-byte entry would cost more than the copy.
+Design: every frame is ``[u32 total][u32 command size][BaseCommand]``, followed by a payload section for SEND and
+MESSAGE. The decoder is fed received bytes and returns complete frames. A payload is copied once, out of the receive
+buffer: entries live much longer (in the journal and queues) than the buffer in which they arrived, and a slice that
+pins a 256 KiB buffer for a 100-byte entry would cost more than the copy.
 
 Source: Pulsar binary protocol, section Framing.
 """
@@ -20,52 +20,51 @@ from ..errors import FrameTooLarge, ProtocolError
 from .pulsar_api_pb2 import BaseCommand
 
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-"""Message size limit of a broker with default settings, in bytes."""
+"""Default message size limit of a broker, in bytes."""
 
 FRAME_PADDING_BYTES = 10 * 1024
-"""Additional size of a frame beyond the largest message, for command and metadata."""
+"""Additional size of a frame beyond the largest message, for the command and metadata."""
 
 _U32 = Struct(">I")
 _SIZES = Struct(">II")
 _unpack_sizes = _SIZES.unpack_from
 _parse_command = BaseCommand.FromString
-_new_frame = tuple.__new__  # half the time of calling the class
+_new_frame = tuple.__new__  # takes half the time of calling the class
 _BIG_BYTES = 64 * 1024
-"""Frames from this size on are extracted from the buffer individually; smaller ones together with everything else."""
-# The parser does not look for missing required fields, and asking takes longer than parsing. In these commands, which
-# come by the thousand, a missing field reads as 0 and meets the same answer as a wrong one.
+"""Minimum size of frames that are extracted from the buffer individually instead of with everything else."""
+# The parser does not check for missing required fields, and a separate check takes longer than parsing. In these
+# commands, which arrive by the thousand, a missing field reads as 0 and is handled like a wrong one.
 _BURSTS = frozenset(
     (BaseCommand.SEND, BaseCommand.SEND_RECEIPT, BaseCommand.MESSAGE, BaseCommand.ACK, BaseCommand.FLOW)
 )
 
 
 class Frame(NamedTuple):
-    """One frame: its command, and the payload section after it (or ``b""``)."""
+    """A frame: its command, and the payload section after it (or ``b""``)."""
 
     command: BaseCommand
     payload: bytes
 
 
 class Run(NamedTuple):
-    """Consecutive frames of one consumer or producer; see `runs`."""
+    """Consecutive frames of a consumer or producer; see `runs`."""
 
     owner_id: int
     rows: list[Any]
 
 
 ReadRun = Callable[[bytes, int, int], tuple[int, list[Any], int]]
-"""Reads frames of one type in received bytes: `runs.read_messages` or `runs.read_sends`."""
+"""Reader of frames of one type in received bytes: `runs.read_messages` or `runs.read_sends`."""
 
 
 class FrameDecoder:
-    """Turns a byte stream into frames.
+    """Decodes a byte stream into frames.
 
-    Invariant: less than one frame is buffered between two calls, so never more than ``max_frame_bytes`` plus the last
-    read.
+    Invariant: less than one frame is buffered between calls, so never more than ``max_frame_bytes`` plus the last read.
 
     Attributes:
-        max_frame_bytes: the longest accepted frame.
-        wanted_bytes: length of the incomplete frame; 4 while unknown.
+        max_frame_bytes: maximum size of an accepted frame.
+        wanted_bytes: size of the incomplete frame, or 4 while it is unknown.
     """
 
     __slots__ = ("_kept", "max_frame_bytes", "wanted_bytes")
@@ -73,7 +72,7 @@ class FrameDecoder:
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_MESSAGE_BYTES + FRAME_PADDING_BYTES):
         self.max_frame_bytes = max_frame_bytes
         self._kept = bytearray()
-        # Length that `_kept` must reach before a frame can be complete: spares parsing on every piece of a big frame.
+        # Length that `_kept` must reach before a frame can be complete: avoids parsing each piece of a large frame.
         self.wanted_bytes = 4
 
     @property
@@ -82,28 +81,28 @@ class FrameDecoder:
         return len(self._kept)
 
     def forget(self) -> None:
-        """Drop the incomplete frame; nothing that follows can be read."""
+        """Drop the incomplete frame. Nothing can be read afterwards."""
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes, in order.
 
         Args:
-            data: received bytes, any length; not kept.
+            data: received bytes of any length; no reference is kept.
 
         Raises:
-            FrameTooLarge: a frame announces more than ``max_frame_bytes``; close the connection.
-            ProtocolError: the sizes contradict each other or the command cannot be parsed; close the connection.
+            FrameTooLarge: a frame's size exceeds ``max_frame_bytes``; close the connection.
+            ProtocolError: the sizes are inconsistent, or the command cannot be parsed; close the connection.
         """
         return self._feed(data, None, b"")
 
     def feed_runs(self, data: bytes, read_run: ReadRun, head: bytes) -> list[Frame | Run]:
-        """Return the same as `feed`, but with runs instead of the frames that ``read_run`` can read.
+        """Same as `feed`, but with runs in place of the frames that ``read_run`` can read.
 
         Args:
-            data: received bytes, of any length; no reference is kept.
+            data: received bytes of any length; no reference is kept.
             read_run: reads frames of one type.
-            head: the first bytes of their commands.
+            head: first bytes of their commands.
 
         Raises: as `feed`.
         """
@@ -147,14 +146,14 @@ class FrameDecoder:
         return frames
 
     def _keep(self, data: bytes, start: int) -> None:
-        """Buffer the bytes after the last complete frame, and compute the length to wait for."""
+        """Buffer the bytes after the last complete frame, and compute the size to wait for."""
         self.wanted_bytes = 4
         rest = len(data) - start
         if rest >= 4:
             total = _U32.unpack_from(data, start)[0]
             if total > self.max_frame_bytes:
                 raise _refused(data[start : start + 4], total, self.max_frame_bytes)
-            if rest >= 4 + total:  # and less than 8, else it would be a frame
+            if rest >= 4 + total:  # and less than 8 bytes, or it would be a frame
                 raise _contradiction(total, 0)
             if rest >= 8 and (command_bytes := _U32.unpack_from(data, start + 4)[0]) > total - 4:
                 raise _contradiction(total, command_bytes)
@@ -165,7 +164,7 @@ class FrameDecoder:
     def _take_kept(self, frames: list[Frame]) -> bytes:
         """Return the buffered bytes, and clear the buffer.
 
-        A complete big frame is added to ``frames`` instead, so that its payload is copied once, not twice.
+        A complete large frame is added to ``frames`` instead, so that its payload is copied only once.
         """
         kept, end = self._kept, self.wanted_bytes
         start = 0
@@ -190,13 +189,13 @@ def _refused(head: bytes, total: int, max_frame_bytes: int) -> ProtocolError:
     """Return the error for a size above the limit, usually caused by a connection to the wrong port."""
     foreign = "HTTP" if head in _HTTP else "TLS" if head.startswith(_TLS) else ""
     if foreign:
-        return ProtocolError(f"the other side speaks {foreign}, not Pulsar's binary protocol; correct scheme or port")
+        return ProtocolError(f"the peer speaks {foreign}, not Pulsar's binary protocol: correct the scheme or port")
     return FrameTooLarge(f"frame of {total} bytes exceeds max_frame_bytes={max_frame_bytes}")
 
 
 def _contradiction(total: int, command_bytes: int) -> ProtocolError:
     if total < 4:
-        return ProtocolError(f"frame of {total} bytes has no room for a command size of 4 bytes")
+        return ProtocolError(f"frame of {total} bytes is too short for a command size of 4 bytes")
     return ProtocolError(f"command of {command_bytes} bytes exceeds its frame of {total} bytes")
 
 
@@ -215,11 +214,11 @@ def _unreadable(body: bytes, error: DecodeError) -> ProtocolError:
 
 
 def _incomplete(body: bytes, command: BaseCommand) -> ProtocolError:
-    return ProtocolError(f"command {command.type} of {len(body)} bytes cannot be parsed: it lacks a required field")
+    return ProtocolError(f"command {command.type} of {len(body)} bytes lacks a required field")
 
 
 def encode_frame(command: BaseCommand, payload: bytes = b"") -> bytes:
-    """Return a whole frame; ``payload`` is a payload section from `payload.seal`."""
+    """Encode a frame; ``payload`` is a payload section from `payload.seal`."""
     body = command.SerializeToString()
     size = len(body)
     return _SIZES.pack(4 + size + len(payload), size) + body + payload

@@ -1,4 +1,4 @@
-"""Hashes shared by clients and broker: key routing, Key_Shared slots, Failover's ring.
+"""Hashes shared by clients and the broker, for key routing, Key_Shared slots and the Failover ring.
 
 Source: Pulsar binary protocol, section Hash definitions; MurmurHash3 x86_32 with seed 0.
 """
@@ -15,7 +15,7 @@ _MASK_64 = 0xFFFFFFFFFFFFFFFF
 
 
 def murmur3_32(data: bytes) -> int:
-    """Return MurmurHash3 (x86, 32 bits, seed 0) without its sign bit: 0 … 2^31-1."""
+    """Return MurmurHash3 (x86, 32 bits, seed 0) without its sign bit: 0 to 2^31-1."""
     return mmh3_32_uintdigest(data) & _MASK_31
 
 
@@ -29,10 +29,10 @@ def java_string_hash(text: str) -> int:
 
 
 def boost_hash(data: bytes) -> int:
-    """Return BoostHash of the C++ and Python clients: ``hash_combine`` over signed characters, 64 bits.
+    """Return the BoostHash of the C++ and Python clients: 64-bit ``hash_combine`` over signed characters.
 
-    Boost changed its definition over time; this is the classic one of 64-bit platforms. Where clients of several
-    languages must agree on partitions, use Murmur3 or JavaStringHash.
+    Boost has changed its definition over time; this is the original one on 64-bit platforms. Use Murmur3 or
+    JavaStringHash if clients in several languages must agree on partitions.
     """
     seed = 0
     for byte in data:

@@ -1,4 +1,4 @@
-"""Message ids: the position of an entry, and the index of a message in it."""
+"""Message ids: the position of an entry, and the index of a message within it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX = (1 << 63) - 1
 
 
 class MessageId(NamedTuple):
-    """Position of a message: ledger, entry, partition (-1 for none), index in a batch (-1 without a batch)."""
+    """Message id: ledger, entry, partition (-1 if not partitioned) and batch index (-1 if not in a batch)."""
 
     ledger_id: int
     entry_id: int
@@ -23,7 +23,7 @@ class MessageId(NamedTuple):
     batch_size: int = 0
 
     def serialize(self) -> bytes:
-        """Return the id as bytes, in the format of other clients (MessageIdData)."""
+        """Return the id as bytes in the format of other clients (MessageIdData)."""
         return to_data(self).SerializeToString()
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ LATEST = MessageId(_MAX, _MAX)
 
 
 def to_data(message_id: MessageId) -> MessageIdData:
-    """Return the protocol message of an id; -1 is written as the largest unsigned number."""
+    """Return the id as a protocol message, with -1 as the largest unsigned number."""
     data = MessageIdData(ledgerId=message_id.ledger_id & _U64, entryId=message_id.entry_id & _U64)
     if message_id.partition >= 0:
         data.partition = message_id.partition
@@ -60,7 +60,7 @@ def signed_64(number: int) -> int:
 
 
 def deserialize(data: bytes) -> MessageId:
-    """Return the id in bytes from `MessageId.serialize` or another client.
+    """Parse an id serialized by `MessageId.serialize` or another client.
 
     Raises:
         ProtocolError: the bytes are not a valid MessageIdData.
@@ -68,4 +68,4 @@ def deserialize(data: bytes) -> MessageId:
     try:
         return from_data(MessageIdData.FromString(data))
     except DecodeError as error:
-        raise ProtocolError(f"{len(data)} bytes are no serialised message id: {error}") from error
+        raise ProtocolError(f"{len(data)} bytes are not a valid serialized message id: {error}") from error

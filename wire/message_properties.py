@@ -1,6 +1,6 @@
-"""Message properties with an internal meaning."""
+"""Message properties for internal use."""
 
 from __future__ import annotations
 
 KEPT_TOMBSTONE = "__magnetar_kept_tombstone"
-"""Marks an empty message that compaction keeps although it deletes its key, as resuming readers must receive it."""
+"""Marks an empty message that compaction retains although it deletes its key, for readers that resume."""

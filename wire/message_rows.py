@@ -1,12 +1,12 @@
-"""Batch messages as rows of bytes: split and join them without a protobuf object for each.
+"""Batch messages as rows of bytes, split and joined without a protobuf object per message.
 
-A row is ``[u32 size][SingleMessageMetadata][payload]``. Its metadata stays bytes until a field is read, and fields that
-an output copies from its input are cut out of these bytes.
+A row is ``[u32 size][SingleMessageMetadata][payload]``. Its metadata remains bytes until a field is read, and fields
+that an output copies from its input are cut from these bytes.
 
-Design: these functions parse only the fields they need, byte by byte. That is slow in Python (2 to 3 µs a message) and
-fast when compiled by mypyc (0.1 µs), so an uncompiled package uses protobuf through `wire.batch` instead; see
-`IS_COMPILED`. Metadata that official clients do not write (unknown fields, eleven-byte varints, groups) is passed to
-protobuf, so that both implementations accept and reject the same input.
+Design: these functions parse only the fields that they need, byte by byte. This is slow in Python (2 to 3 µs per
+message) but fast when compiled by mypyc (0.1 µs), so an uncompiled package uses protobuf through `wire.batch` instead;
+see `IS_COMPILED`. Metadata that official clients do not write (unknown fields, eleven-byte varints, groups) is passed
+to protobuf, so that both implementations accept and reject the same input.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ IS_COMPILED = not __file__.endswith(".py")
 HEADER_SHIFT: Final = 32
 HEADER_MASK: Final = (1 << 29) - 1
 PAYLOAD_MASK: Final = (1 << 32) - 1
-"""In the sizes of a row, the lowest bits are the payload size, and those from the shift on the metadata size."""
+"""In a row's sizes, the lowest bits are the payload size, and the bits from `HEADER_SHIFT` on the metadata size."""
 IS_REMOVED: Final = 1 << 61
-"""Flag in the sizes of a row: compaction removed its message."""
+"""Flag in a row's sizes: compaction removed the message."""
 IS_NULL: Final = 1 << 62
-"""Flag in the sizes of a row: its message has no value, as opposed to an empty one."""
+"""Flag in a row's sizes: the message has a null value, as opposed to an empty one."""
 
 _PROPERTIES: Final = 0x0A
 _PAYLOAD_SIZE: Final = 0x18
@@ -38,15 +38,15 @@ _COMPACTED_OUT: Final = 0x20
 _NULL_VALUE: Final = 0x48
 _PREFIXES_MAX: Final = 4096
 _prefixes: dict[int, bytes] = {}
-"""Row prefixes before attributes and payload, by the sizes of both."""
+"""Cached row prefixes, by the sizes of the attributes and the payload."""
 
 
 def split_rows(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
     """Return the payload and the metadata of each message of a batch.
 
     Args:
-        body: the batch body.
-        count: its number of messages.
+        body: batch body.
+        count: number of messages.
 
     Raises:
         ProtocolError: the body does not match its sizes, or metadata cannot be parsed.
@@ -73,7 +73,7 @@ def split_rows(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
         payloads.append(body[end:offset])
         headers.append(header)
     if offset != size:
-        raise ProtocolError(f"batch of {count} messages takes {offset} of its {size} bytes")
+        raise ProtocolError(f"the {count} messages of a batch take up {offset} bytes, but the batch has {size}")
     return payloads, headers
 
 
@@ -83,7 +83,7 @@ def row_sizes(body: bytes, count: int) -> tuple[list[int], int]:
     Each is a number combining payload size, metadata size (from `HEADER_SHIFT` on), `IS_REMOVED`, and `IS_NULL`.
 
     Raises:
-        ProtocolError: as `split_rows`.
+        ProtocolError: as for `split_rows`.
     """
     sizes: list[int] = []
     flags: i64 = 0
@@ -108,7 +108,7 @@ def row_sizes(body: bytes, count: int) -> tuple[list[int], int]:
         flags |= found
         sizes.append(found | header_size << HEADER_SHIFT)
     if offset != size:
-        raise ProtocolError(f"batch of {count} messages takes {offset} of its {size} bytes")
+        raise ProtocolError(f"the {count} messages of a batch take up {offset} bytes, but the batch has {size}")
     return sizes, flags & (IS_REMOVED | IS_NULL)
 
 
@@ -117,13 +117,13 @@ def _ends_early(size: int, number: int, count: int) -> ProtocolError:
 
 
 def _parsed(header: bytes, number: int) -> i64:
-    """Do the same as `_scan`, with protobuf; raises ProtocolError."""
+    """Same as `_scan`, but with protobuf; raises ProtocolError."""
     try:
         found = SingleMessageMetadata.FromString(header)
     except DecodeError as error:
         raise ProtocolError(f"metadata of message {number} of a batch cannot be parsed: {error}") from error
     if found.payload_size < 0:
-        raise ProtocolError(f"message {number} of a batch announces {found.payload_size} bytes of payload")
+        raise ProtocolError(f"message {number} of a batch declares {found.payload_size} payload bytes")
     return _with_flags(found.payload_size, found.compacted_out, found.null_value)
 
 
@@ -137,7 +137,7 @@ def _with_flags(payload_size: i64, compacted_out: bool, null_value: bool) -> i64
 
 
 def _scan(data: bytes, at: i64, end: i64) -> i64:
-    """Return payload size and flags of a row from its metadata in ``data``.
+    """Return the payload size and flags of a row from its metadata in ``data``.
 
     Returns:
         -1 if the metadata does not have the usual form.
@@ -181,7 +181,7 @@ def _scan(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _is_pair(header: bytes, at: i64, end: i64) -> bool:
-    """Return whether bytes are a KeyValue of the usual form: its key, then its value, each of less than 128 bytes."""
+    """Return whether bytes are a KeyValue of the usual form: key and value in this order, each below 128 bytes."""
     if end - at < 4 or header[at] != 0x0A:
         return False
     value: i64 = at + 2 + i64(header[at + 1])
@@ -191,10 +191,10 @@ def _is_pair(header: bytes, at: i64, end: i64) -> bool:
 
 
 def properties_of(headers: list[bytes]) -> list[bytes]:
-    """Return the properties of each message, encoded as attributes for another message; empty if it has none.
+    """Return each message's properties, encoded as attributes for another message, or empty bytes.
 
     Args:
-        headers: metadata that was parsed successfully before.
+        headers: metadata that was already parsed successfully.
     """
     found: list[bytes] = []
     for header in headers:
@@ -234,7 +234,7 @@ def _properties(header: bytes) -> bytes:
 
 
 def parsed_properties(header: bytes) -> bytes:
-    """Do the same as `properties_of` for one message, with protobuf."""
+    """Same as `properties_of` for one message, but with protobuf."""
     metadata = SingleMessageMetadata.FromString(header)
     if not metadata.properties:
         return b""
@@ -242,7 +242,7 @@ def parsed_properties(header: bytes) -> bytes:
 
 
 def join_rows(payloads: list[bytes], attributes: list[bytes]) -> bytes:
-    """Return the body of a batch.
+    """Encode the body of a batch.
 
     Args:
         payloads: payloads of the messages.
@@ -264,6 +264,6 @@ def join_rows(payloads: list[bytes], attributes: list[bytes]) -> bytes:
 
 
 def row_prefix(payload_bytes: int, attribute_bytes: int) -> bytes:
-    """Return the prefix of a row with attributes and payload of these sizes."""
+    """Return the prefix of a row for these sizes of attributes and payload."""
     size = b"\x18" + varint(payload_bytes)
     return (len(size) + attribute_bytes).to_bytes(4, "big") + size

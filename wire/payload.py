@@ -1,4 +1,4 @@
-"""The payload section of SEND and MESSAGE: checksum, metadata, body.
+"""The payload section of SEND and MESSAGE: checksum, metadata and body.
 
 ``[u16 0x0e02][u32 size][BrokerEntryMetadata]`` (brokers only, optional), ``[u16 0x0e01][u32 crc32c]`` (optional),
 ``[u32 metadata size][MessageMetadata][body]``. The checksum covers everything from the metadata size on. A broker
@@ -29,7 +29,7 @@ _parse_metadata = MessageMetadata.FromString
 
 
 def seal(metadata: MessageMetadata, body: bytes) -> bytes:
-    """Return the payload section of ``metadata`` and ``body``, checksum included."""
+    """Encode the payload section of ``metadata`` and ``body``, including the checksum."""
     head = metadata.SerializeToString()
     sized = _U32.pack(len(head)) + head
     return b"".join((_CHECKSUM_HEAD.pack(MAGIC_CHECKSUM, _extend(_checksum(sized), body)), sized, body))
@@ -71,7 +71,7 @@ def open_payload(payload: bytes) -> tuple[MessageMetadata, int]:
 
 
 def is_encrypted(payload: bytes) -> bool:
-    """Return whether a payload section's metadata has encryption keys, so that its body is encrypted."""
+    """Return whether the body of a payload section is encrypted, which means that its metadata has encryption keys."""
     try:
         return len(open_payload(payload)[0].encryption_keys) > 0
     except ProtocolError:

@@ -1,7 +1,7 @@
-"""SEND frames of a producer's plain unbatched messages, which consist only of a payload.
+"""SEND frames for a producer's plain unbatched messages, which consist only of a payload.
 
-For equal lengths, such frames differ only in payload, sequence id, publish time and checksum. So the rest is cached:
-protobuf takes three times as long. The tests compare the two.
+For equal lengths, such frames differ only in payload, sequence id, publish time and checksum. The rest is cached, as
+protobuf takes three times as long. Tests compare the results of both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .payload import MAGIC_CHECKSUM
 from .pulsar_api_pb2 import MessageMetadata
 
 MAX_KEPT_HEADS = 1024
-"""Limit of cached heads per producer, one for each payload size and sequence id length."""
+"""Maximum number of cached heads per producer, one for each payload size and sequence id length."""
 
 _CHECKSUM_HEAD = Struct(">HI")
 _METADATA_SIZE = Struct(">I")
@@ -29,7 +29,7 @@ _extend = google_crc32c.extend
 
 
 class PlainSends:
-    """Encodes the messages of one producer, while its id and name stay the same."""
+    """Encodes the messages of a producer as long as its id and name remain the same."""
 
     __slots__ = ("_before_sequence", "_heads", "_name", "_producer_id", "_time", "_time_ms")
 
@@ -37,13 +37,13 @@ class PlainSends:
         name = producer_name.encode()
         self._producer_id = producer_id
         self._name = _NAME + varint(len(name)) + name + _SEQUENCE
-        self._before_sequence: dict[int, bytes] = {}  # size and beginning of the metadata, by the length of the rest
-        self._heads: dict[int, bytes] = {}  # the frame up to the sequence id, by size of payload and length of the id
+        self._before_sequence: dict[int, bytes] = {}  # size and start of the metadata, by the length of the rest
+        self._heads: dict[int, bytes] = {}  # the frame up to the sequence id, by payload size and id length
         self._time_ms = -1
         self._time = b""
 
     def frame(self, sequence_id: int, publish_time_ms: int, body: bytes) -> tuple[bytes, bytes]:
-        """Return the frame of one message: the part before its payload section, and that section."""
+        """Encode the frame of one message; return the part before its payload section, and that section."""
         if publish_time_ms != self._time_ms:
             self._time_ms = publish_time_ms
             self._time = _TIME + varint(publish_time_ms)

@@ -1,4 +1,4 @@
-"""Positions of entries: the ledger, and the entry's number in it, counted from 0."""
+"""Entry positions: the ledger, and the entry's number within it, starting at 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """The position of an entry; it always identifies the same content. Positions are ordered like their topic."""
+    """Position of an entry, which always identifies the same content. Positions sort in topic order."""
 
     ledger_id: int
     entry_id: int
@@ -16,4 +16,4 @@ class Position(NamedTuple):
 
 
 EARLIEST = Position(-1, -1)
-"""The position before all entries that a topic ever had."""
+"""The position before all entries that a topic ever contained."""

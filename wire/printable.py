@@ -7,22 +7,22 @@ _SUMMARY_CHARACTERS_MAX = 1000
 
 
 def printable(text: str) -> str:
-    """Return a text with control characters, including line breaks, replaced by escapes."""
+    """Return text with control characters, including line breaks, replaced with escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def one_line(text: str) -> str:
-    """Return a text with each run of white space, including line breaks, as one space, and the rest `printable`."""
+    """Return text with each run of whitespace, including line breaks, as one space, and the rest as in `printable`."""
     return printable(" ".join(text.split()))
 
 
 def summary(reason: str) -> str:
     """Return a one-line summary of a failure's reason, without the frames of its traceback.
 
-    If the text before a traceback is a sentence, it is used alone. If it ends in a colon or is empty, the error at the
-    end of the traceback follows, with all lines of its text.
+    If the text before the traceback is a sentence, only that is returned. If it is empty or ends with a colon, the
+    error at the end of the traceback is appended, with all its lines.
     """
     said, traceback, frames = reason.partition(_TRACEBACK)
     said = said.strip()

@@ -1,13 +1,14 @@
-"""Runs of MESSAGE frames and of SEND frames, read without a protobuf object for each.
+"""Runs of MESSAGE or SEND frames, read without a protobuf object per frame.
 
 Unbatched messages arrive by the hundred in one socket read, each with its own command and metadata. These functions
-read consecutive frames of the usual form for one consumer or producer, and leave the first frame of another form to the
-caller, which uses protobuf: both ways accept and reject the same input.
+read consecutive frames of the usual form for one consumer or producer, and leave the first frame of any other form to
+the caller, which uses protobuf. Both implementations accept and reject the same input.
 
-Design: when compiled by mypyc, commands are read byte by byte (`IS_COMPILED`). In Python that would be slower than
-protobuf, which then reads the first command of a run, and the following ones are compared with its bytes except for the
-increasing number. The usual form is what clients and brokers in all languages write for messages without encryption,
-chunks, transactions, markers and delayed delivery, with fields in any order and numbers of any length.
+Design: when compiled by mypyc, commands are read byte by byte (`IS_COMPILED`). In Python this would be slower than
+protobuf. There, protobuf reads the first command of a run, and the following commands are compared with its bytes
+except for the increasing number. The usual form is the one that clients and brokers in all languages write for messages
+without encryption, chunks, transactions, markers and delayed delivery, with fields in any order and numbers of any
+length.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ IS_COMPILED = not __file__.endswith(".py")
 
 MessageRow = tuple[int, int, int, int, bytes]
 """Ledger, entry, redelivery count, consumer epoch (-1 for none) and payload section of a MESSAGE. A plain tuple, as one
-is created for each message."""
+is created per message."""
 
 SendRow = tuple[int, int, int, int, bytes]
 """Sequence id, highest sequence id (0 for none), number of messages, publish time in milliseconds and payload section
 of a SEND with a valid checksum and metadata that a broker accepts."""
 
 MESSAGE_HEAD: Final = b"\x08\x09\x4a"
-"""The first bytes of a MESSAGE command: type, and the tag of the sub-message."""
+"""The first bytes of a MESSAGE command: its type and the tag of the sub-message."""
 SEND_HEAD: Final = b"\x08\x06\x32"
 """The first bytes of a SEND command."""
 
@@ -50,7 +51,7 @@ IN_BATCH: Final = 1 << 33
 COUNT_MASK: Final = (1 << 32) - 1
 """Bits in the result of `usual_metadata` that hold the number of messages."""
 
-_MESSAGE_BYTES_MIN: Final = 6  # as `batch.MIN_MESSAGE_BYTES`, which knows this module
+_MESSAGE_BYTES_MIN: Final = 6  # same as `batch.MIN_MESSAGE_BYTES`, which cannot be imported here
 _unpack_sizes = Struct(">II").unpack_from
 _unpack_head = Struct(">HII").unpack_from  # magic, checksum, size of the metadata
 _parse_command = BaseCommand.FromString
@@ -90,12 +91,12 @@ def _behind_number(data: bytes, at: i64, end: i64) -> i64:
 
 
 def read_messages(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[MessageRow], int]:
-    """Return the consumer's id, its messages, and the offset of the first frame that is not read here.
+    """Return the consumer id, its messages, and the offset of the first frame that is not read here.
 
     Args:
         data: received bytes.
         start: offset of a frame.
-        max_frame_bytes: a frame that announces more is not read here.
+        max_frame_bytes: maximum size of frames to read here.
     """
     if IS_COMPILED:
         return _read_messages(data, start, max_frame_bytes)
@@ -168,7 +169,7 @@ def _read_messages(  # noqa: PLR0915 - one loop over the bytes: a call for each 
 
 
 def _read_messages_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[MessageRow], int]:
-    """Do the same as `_read_messages`, for commands equal to the first one except for an increasing entry id."""
+    """Same as `_read_messages`, for commands equal to the first one except for an increasing entry id."""
     rows: list[MessageRow] = []
     size, owner, ledger_id, entry_id, redeliveries, epoch = len(data), -1, -1, -1, 0, -1
     before, after = b"", b""
@@ -194,7 +195,7 @@ def _read_messages_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple
 
 
 def _usual_message(body: bytes) -> CommandMessage | None:
-    """Return a command of the usual form; None for any other."""
+    """Parse a command of the usual form; return None for any other."""
     if not body.startswith(MESSAGE_HEAD):
         return None
     try:
@@ -210,7 +211,7 @@ def _usual_message(body: bytes) -> CommandMessage | None:
 
 
 def _around_entry(message: CommandMessage, body: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes before and after a command's entry id; empty if our encoding of the command would differ."""
+    """Return the bytes before and after a command's entry id; empty if this encoder would write it differently."""
     position = message.message_id
     epoch = message.consumer_epoch if message.HasField("consumer_epoch") else None
     ours = message_frame_head(
@@ -231,24 +232,24 @@ def _around_entry(message: CommandMessage, body: bytes) -> tuple[bytes, bytes]:
 
 
 def usual_metadata(section: bytes, start: int, end: int) -> int:
-    """Read metadata of the usual form: number of messages, `HAS_PROPERTIES`, `IN_BATCH`.
+    """Parse metadata of the usual form; return the number of messages with `HAS_PROPERTIES` and `IN_BATCH`.
 
     Compressed or encrypted entries do not have the usual form; strings are not checked.
 
     Args:
-        section: payload section, or other bytes that contain metadata.
+        section: payload section, or other bytes that contain the metadata.
         start: start offset of the metadata.
         end: its end offset in ``section``.
 
     Returns:
-        `NO_METADATA` for metadata that protobuf must read.
+        `NO_METADATA` for metadata that protobuf must parse.
     """
     found, _ = _metadata(section, start, end, False)
     return found
 
 
 def _metadata(section: bytes, start: i64, end: i64, checks_text: bool) -> tuple[i64, i64]:
-    """Do the same as `usual_metadata`, and also return the publish time (0 for none).
+    """Same as `usual_metadata`, but also return the publish time (0 for none).
 
     With ``checks_text``, non-ASCII strings do not count as the usual form, but compression does.
     """
@@ -331,7 +332,7 @@ def properties_of_usual(head: bytes) -> bytes:
 
 
 def _is_pair(section: bytes, at: i64, end: i64) -> bool:
-    """Return whether bytes are a KeyValue of the usual form: its key, then its value, each of less than 128 bytes."""
+    """Return whether bytes are a KeyValue of the usual form: key and value in this order, each below 128 bytes."""
     if end - at < 4 or section[at] != 0x0A:
         return False
     value: i64 = at + 2 + i64(section[at + 1])
@@ -344,14 +345,14 @@ def _is_pair(section: bytes, at: i64, end: i64) -> bool:
 
 
 def read_sends(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[SendRow], int]:
-    """Return the producer's id, its entries, and the offset of the first frame that is not read here.
+    """Return the producer id, its entries, and the offset of the first frame that is not read here.
 
-    The entries may be stored unchanged: checksum, metadata and number of messages are checked.
+    The entries may be stored unchanged: their checksum, metadata and number of messages are verified.
 
     Args:
         data: received bytes.
         start: offset of a frame.
-        max_frame_bytes: a frame that announces more is not read here.
+        max_frame_bytes: maximum size of frames to read here.
     """
     if IS_COMPILED:
         return _read_sends(data, start, max_frame_bytes)
@@ -423,7 +424,7 @@ def _read_sends(  # noqa: PLR0915 - one loop over the bytes: a call for each par
 
 
 def _read_sends_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[SendRow], int]:
-    """Do the same as `_read_sends`, for commands equal to the first one except for an increasing sequence id."""
+    """Same as `_read_sends`, for commands equal to the first one except for an increasing sequence id."""
     rows: list[SendRow] = []
     size, owner, sequence_id, highest = len(data), -1, -1, 0
     before, after = b"", b""
@@ -451,7 +452,7 @@ def _read_sends_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple[in
 
 
 def _storable(section: bytes) -> tuple[int, int] | None:
-    """Return number of messages and publish time of an entry that a broker accepts unchanged; None for any other."""
+    """Return the message count and publish time of an entry that a broker accepts unchanged; None for any other."""
     try:
         magic, checksum, size = _unpack_head(section)
         if magic != MAGIC_CHECKSUM or _checksum(section[6:]) != checksum or size > len(section) - 10:
@@ -472,7 +473,7 @@ def _storable(section: bytes) -> tuple[int, int] | None:
 
 
 def _usual_send(body: bytes) -> CommandSend | None:
-    """Return a command of the usual form; None for any other."""
+    """Parse a command of the usual form; return None for any other."""
     if not body.startswith(SEND_HEAD):
         return None
     try:
@@ -488,9 +489,9 @@ def _usual_send(body: bytes) -> CommandSend | None:
 
 
 def _around_sequence(send: CommandSend, body: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes before and after a command's sequence id; empty if it may also occur elsewhere."""
+    """Return the bytes before and after a command's sequence id, or empty bytes if the id may also occur elsewhere."""
     if send.HasField("highest_sequence_id"):
-        return b"", b""  # counts up as well
+        return b"", b""  # this number also increases
     producer = b"\x08" + varint(send.producer_id) + b"\x10"
     sequence = varint(send.sequence_id)
     at = len(SEND_HEAD) + 1  # of a command of less than 128 bytes

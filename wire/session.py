@@ -1,13 +1,12 @@
-"""The commands that each side of a connection may send in each state: the handshake as a table.
+"""The commands that each side of a connection may send in each state, as a table.
 
-Design: a connection is CONNECTING until the handshake is complete, and then CONNECTED; a closed connection is not read,
-so it needs no state. Each side keeps the state of its receiving direction: the broker is CONNECTED after the client's
-CONNECT, the client after the broker's CONNECTED. `LEGAL` maps a role, state and legal command to the next state; a
-missing key is a violation. Whether the producer, consumer or request with a command's id exists is checked by the
-owners of the ids.
+Design: a connection is CONNECTING until the handshake is complete, and then CONNECTED. A closed connection is not read,
+so it needs no state. Each side has the state of its receiving direction: the broker is CONNECTED after the client's
+CONNECT, and the client after the broker's CONNECTED. `LEGAL` maps a role, state and legal command to the next state; a
+missing key is a violation. The owners of producer, consumer and request ids check whether the ids in a command exist.
 
-A broker closes the connection of a client that violates this, without an ERROR. A client ignores unknown commands, like
-Java's: newer brokers may send more.
+A broker closes the connection of a client that violates the table, without sending an ERROR. A client ignores unknown
+commands, like the Java client, because newer brokers may send more.
 
 Source: Pulsar binary protocol, sections Handshake, and Unknown commands and violations.
 """
@@ -21,14 +20,14 @@ from .pulsar_api_pb2 import BaseCommand
 
 
 class Role(Enum):
-    """The sender's role."""
+    """Role of the sender."""
 
     CLIENT = "client"
     BROKER = "broker"
 
 
 class State(Enum):
-    """The state of the handshake, as seen by the receiver."""
+    """State of the handshake from the receiver's point of view."""
 
     CONNECTING = "before CONNECT"
     CONNECTED = "after CONNECT"
@@ -77,7 +76,7 @@ LEGAL: Mapping[Role, Mapping[State, Mapping[int, State]]] = {
         State.CONNECTED: {BaseCommand.CONNECTED: State.CONNECTED, **dict.fromkeys(_BROKER, State.CONNECTED)},
     },
 }
-"""Role -> state -> command that the role may send in it -> state that follows."""
+"""Role -> state -> command that the role may send in this state -> next state."""
 
 
 def commands_of(role: Role) -> frozenset[int]:
@@ -86,9 +85,9 @@ def commands_of(role: Role) -> frozenset[int]:
 
 
 def violation(role: Role, state: State, command: int) -> str:
-    """Return the error text for a command that is not in `LEGAL`."""
+    """Return the error message for a command that is not in `LEGAL`."""
     if command not in commands_of(role):
-        return f"command type {command} is not one that a {role.value} sends"
+        return f"command type {command} must not be sent by a {role.value}"
     if state is State.CONNECTED:
-        return f"a second {BaseCommand.Type.Name(command)} on one connection"
+        return f"duplicate {BaseCommand.Type.Name(command)} on one connection"
     return f"command type {command} {state.value}"

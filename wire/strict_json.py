@@ -1,7 +1,7 @@
-"""Strict parsing of JSON from untrusted sources, so that odd values are rejected on input.
+"""Strict parsing of JSON from untrusted sources, which rejects unusual values on input.
 
-Python's parser accepts non-JSON (``NaN``), numbers out of range (``1e400``, thousands of digits), strings that cannot
-be encoded (half of a surrogate pair), duplicate names, and nesting so deep that recursive code fails.
+Python's parser accepts non-JSON (``NaN``), out-of-range numbers (``1e400``, thousands of digits), strings that cannot
+be encoded (unpaired surrogates), duplicate names, and nesting so deep that recursive code fails.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections import Counter
 from typing import Any
 
 MAX_DEPTH = 64
-"""Maximum nesting of arrays and objects; no API here needs more than five levels."""
+"""Maximum nesting of arrays and objects. No API here needs more than five levels."""
 MAX_DIGITS = 300
-"""Maximum number of digits of an integer; such a number also fits into a float."""
+"""Maximum number of digits of an integer, chosen so that the number also fits into a float."""
 _MAX_SHOWN = 40
 
 
 class NotJson(ValueError):
-    """The text is not JSON, or contains a value that is not accepted; the message is one line."""
+    """The text is not valid JSON, or contains a value that is not accepted. The message is one line."""
 
 
 def read_json(text: bytes | str) -> Any:
-    """Return the value of a JSON text.
+    """Parse JSON text.
 
     Raises:
-        NotJson: the text is not UTF-8 or not JSON; or a number is not finite or too long, a string has half of a
-            surrogate pair, an object has a duplicate name, or the nesting is deeper than `MAX_DEPTH`.
+        NotJson: the text is not valid UTF-8 or JSON, a number is not finite or too long, a string contains an unpaired
+            surrogate, an object has a duplicate name, or the nesting is deeper than `MAX_DEPTH`.
     """
     try:
         if isinstance(text, bytes):
@@ -42,7 +42,7 @@ def read_json(text: bytes | str) -> Any:
     except NotJson:
         raise
     except RecursionError:
-        raise NotJson(f"it nests deeper than {MAX_DEPTH}") from None
+        raise NotJson(f"it is nested deeper than {MAX_DEPTH} levels") from None
     except UnicodeDecodeError as error:
         raise NotJson(f"it is not valid UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:
@@ -53,15 +53,15 @@ def read_json(text: bytes | str) -> Any:
 
 
 def _check(value: Any, depth: int) -> None:
-    """Raise for nesting that is too deep, and for strings (including names) with half of a surrogate pair."""
+    """Raise for nesting that is too deep, and for strings (including names) with an unpaired surrogate."""
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise NotJson(f"a text has half of a surrogate pair: {value[error.start]!a}") from None
+            raise NotJson(f"a string contains an unpaired surrogate: {value[error.start]!a}") from None
     elif isinstance(value, dict | list):
         if depth == MAX_DEPTH:
-            raise NotJson(f"it nests deeper than {MAX_DEPTH}")
+            raise NotJson(f"it is nested deeper than {MAX_DEPTH} levels")
         for item in [*value, *value.values()] if isinstance(value, dict) else value:
             _check(item, depth + 1)
 
@@ -70,20 +70,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         (double, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise NotJson(f"the name {double[:_MAX_SHOWN]!a} comes twice in one object")
+        raise NotJson(f"duplicate name {double[:_MAX_SHOWN]!a} in an object")
     return fields
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise NotJson(f"{text[:_MAX_SHOWN]} is larger than any number")
+        raise NotJson(f"{text[:_MAX_SHOWN]} is too large for a number")
     return number
 
 
 def _whole(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise NotJson(f"a number has {len(text)} digits, more than {MAX_DIGITS}")
+        raise NotJson(f"a number has {len(text)} digits: the maximum is {MAX_DIGITS}")
     return int(text)
 
 

@@ -1,10 +1,10 @@
-"""Detection of strings with invalid UTF-8 before they are used.
+"""Detection of invalid UTF-8 in strings before they are used.
 
-The protocol's schema is proto2, whose parser accepts any bytes for a string; reading such a field then returns `bytes`
+The protocol's schema is proto2, whose parser accepts any bytes for a string. Reading such a field then returns `bytes`
 instead of `str`, and later operations (JSON, comparisons, names) fail elsewhere.
 
-`bad_string` checks a parsed message, following a plan that is created once per message type. `parse_metadata` parses
-entry metadata, which is too frequent for that, with a copy of its schema whose native parser checks strings itself.
+`bad_string` checks a parsed message by a plan that is created once per message type. Entry metadata is too frequent for
+that: `parse_metadata` parses it with a copy of its schema whose native parser checks strings itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Step(NamedTuple):
 
 @cache
 def _plan(kind: Descriptor, above: tuple[Descriptor, ...] = ()) -> tuple[_Step, ...]:
-    """Return the fields to check. Recursive types (MessageIdData) have no strings; a test checks that."""
+    """Return the fields to check. Recursive types (MessageIdData) have no strings, as a test verifies."""
     steps = []
     for field in kind.fields:
         inner = field.message_type
@@ -47,7 +47,7 @@ def has_strings(kind: Descriptor) -> bool:
 
 
 def bad_string(message: Message) -> str | None:
-    """Return the path of the first string with invalid UTF-8, such as ``metadata[2].value``; None if all are valid."""
+    """Return the path of the first string with invalid UTF-8, such as ``metadata[2].value``, or None."""
     return _find(message, _plan(message.DESCRIPTOR))
 
 
@@ -72,7 +72,7 @@ def _find(message: Message, plan: tuple[_Step, ...]) -> str | None:
 def _checked(name: str) -> type[Message]:
     """Return a message class whose parser rejects strings with invalid UTF-8.
 
-    Its schema is a copy of the message and all types in it, in a protobuf edition with that rule.
+    Its schema is a copy of the message and all types in it, in a protobuf edition that has this rule.
     """
     source, package = descriptor_pb2.FileDescriptorProto(), "magnetar.checked"
     pulsar_api_pb2.DESCRIPTOR.CopyToProto(source)
@@ -109,4 +109,4 @@ def _checked(name: str) -> type[Message]:
 
 
 parse_metadata: Callable[[bytes], MessageMetadata] = _checked("MessageMetadata").FromString  # type: ignore[assignment]
-"""Parse entry metadata, like `MessageMetadata.FromString`; a string with invalid UTF-8 raises `DecodeError`."""
+"""Parses entry metadata like `MessageMetadata.FromString`, but raises `DecodeError` for a string with invalid UTF-8."""

@@ -14,16 +14,16 @@ from ..errors import InvalidTopicName
 
 DOMAINS = ("persistent", "non-persistent")
 _PARTITION = re.compile(r"(?s)(\s*\S.*)-partition-(0|[1-9][0-9]{0,9})")
-"""Partition suffix after a valid topic name: ``-partition-0`` alone is a non-partitioned topic."""
-_MAX_PARTITION = (1 << 31) - 1  # of the wire; beyond it Pulsar sees no partition either
+"""Partition suffix after a valid topic name. ``-partition-0`` alone is a non-partitioned topic."""
+_MAX_PARTITION = (1 << 31) - 1  # int32 in the protocol; beyond it Pulsar does not recognize a partition either
 _NAME_PART = re.compile(r"[-=:.\w]+", re.ASCII)
 MAX_NAME_BYTES = 1024
-"""Maximum length of a topic name; Pulsar has no limit, but its metadata store does."""
+"""Maximum length of a topic name. Pulsar itself has no limit, but its metadata store does."""
 
 
 @dataclass(frozen=True)
 class TopicName:
-    """A complete topic name; created by `parse_topic_name`."""
+    """A complete topic name, created by `parse_topic_name`."""
 
     domain: str
     tenant: str
@@ -37,7 +37,7 @@ class TopicName:
 
     @cached_property
     def partition(self) -> int:
-        """Index of the partition, or -1 if the name is not a partition's."""
+        """Partition index, or -1 if the name is not that of a partition."""
         match = _PARTITION.fullmatch(self.local)
         index = int(match[2]) if match else -1
         return index if index <= _MAX_PARTITION else -1
@@ -54,7 +54,7 @@ class TopicName:
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic of a partition; the name itself if it is not a partition."""
+        """The partitioned topic of a partition, or the name itself if it is not a partition."""
         match = _PARTITION.fullmatch(self.local)
         if match is None or self.partition < 0:
             return self
@@ -74,17 +74,17 @@ class TopicName:
 
 
 def base_of(name: str) -> str:
-    """Return a topic name without its partition suffix; leading parts of the name may be missing."""
+    """Return a topic name, of which leading parts may be missing, without its partition suffix."""
     match = _PARTITION.fullmatch(name)
     return match[1] if match is not None and int(match[2]) <= _MAX_PARTITION else name
 
 
 @lru_cache(maxsize=16384)
 def parse_topic_name(text: str) -> TopicName:
-    """Parse a topic name: complete, ``tenant/namespace/local`` or ``local``.
+    """Parse a topic name, which may be complete, ``tenant/namespace/local`` or ``local``.
 
     Raises:
-        InvalidTopicName: the name is invalid; the text says which part.
+        InvalidTopicName: the name is invalid; the message says which part.
     """
     complete = text
     if "://" not in text:
@@ -95,8 +95,8 @@ def parse_topic_name(text: str) -> TopicName:
             complete = f"persistent://{text}"
         else:
             raise InvalidTopicName(
-                f"invalid topic name {text!r}: a short name is `topic` or `tenant/namespace/topic`, this has"
-                f" {len(parts)} parts"
+                f"invalid topic name {text!r}: a short name is `topic` or `tenant/namespace/topic`, but this"
+                f" one has {len(parts)} parts"
             )
     domain, _, rest = complete.partition("://")
     if domain not in DOMAINS:
@@ -107,7 +107,9 @@ def parse_topic_name(text: str) -> TopicName:
     tenant, namespace, local = parts
     for what, name in (("tenant", tenant), ("namespace", namespace)):
         if not _NAME_PART.fullmatch(name):
-            raise InvalidTopicName(f"invalid topic name {text!r}: {what} {name!r} has characters other than -=:.\\w")
+            raise InvalidTopicName(
+                f"invalid topic name {text!r}: {what} {name!r} contains characters other than -=:.\\w"
+            )
     if not local.strip():
         raise InvalidTopicName(f"invalid topic name {text!r}: the topic part is empty")
     if len(complete.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:

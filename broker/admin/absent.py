@@ -1,7 +1,7 @@
-"""Paths of Pulsar 4.0 for features that a single broker without bookies does not have.
+"""Endpoints of Pulsar 4.0 for features that a single broker without bookies does not have.
 
-Reads return what Pulsar returns when nothing is set; writes are refused with the reason. With these routes, every path
-of Pulsar's broker is answered.
+Reads return Pulsar's response for an unset value; writes are rejected with a reason. With these routes, every path of
+Pulsar's broker has a handler.
 """
 
 from __future__ import annotations
@@ -60,19 +60,17 @@ def _no_rack(call: Call) -> Response:
 def _set_rack(call: Call) -> Response:
     if not call.request.query_params.get("group"):
         raise Refused(412, "Bookie 'group' parameters is missing")
-    raise not_supported("the rack of a bookie", "there are no bookies, the broker keeps its topics itself")
+    raise not_supported("bookie rack placement", "there are no bookies: the broker stores topics itself")
 
 
-_NO_LOAD_MANAGER = refusing(Refused(409, "there is no load manager: the only broker of the cluster has all topics"))
-_NO_SHUTDOWN = refusing(
-    not_supported("a shutdown by request", "send SIGTERM to the process, which then closes all topics")
-)
+_NO_LOAD_MANAGER = refusing(Refused(409, "there is no load manager: the cluster's only broker serves all topics"))
+_NO_SHUTDOWN = refusing(not_supported("shutdown over HTTP", "send SIGTERM to the broker process for a clean shutdown"))
 _NO_OFFLOAD = refusing(not_supported("offloading", "all ledgers are on this machine"))
 _NO_OFFLINE = refusing(
-    not_supported("the backlog of a topic that is offline", "GET …/stats loads the topic and says what its backlog is")
+    not_supported("the backlog of an offline topic", "use GET …/stats, which loads the topic and reports its backlog")
 )
 _NO_PACKAGES = refusing(Refused(503, NO_PACKAGES))
-_NO_REST_MESSAGES = refusing(not_supported("publishing over HTTP", "use a Pulsar client, or magnetar produce"))
+_NO_REST_MESSAGES = refusing(not_supported("publishing over HTTP", "use a Pulsar client or magnetar produce"))
 
 ROUTES: Routes = (
     ("GET", f"{_CLUSTER}/failureDomains", lambda _: as_json({})),

@@ -1,8 +1,8 @@
 """The admin REST application of the broker.
 
-It uses Starlette on purpose: Pulsar's admin API is lenient where a framework on top of it, such as FastAPI, validates,
-it has its own error format, and it needs undecoded paths. FastAPI with pydantic would add 16 MB and 0.16 s to every
-process and be switched off in each of these places.
+It deliberately uses plain Starlette. Pulsar's admin API is lenient where a framework such as FastAPI validates, has its
+own error format, and needs undecoded paths. FastAPI with pydantic would add 16 MB and 0.16 s to every process, and each
+of these features would have to be disabled.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 async def _metrics(call: Call) -> Response:
-    from .metrics import metrics  # here: loads prometheus_client only on request
+    from .metrics import metrics  # imported here to load prometheus_client only on request
 
     return await metrics(call)
 
 
 ROUTES = (
-    *absent.ROUTES,  # has fixed words where later paths have parameters
-    *placement.ROUTES,  # likewise
+    *absent.ROUTES,  # first, as it has literal parts where other paths have parameters
+    *placement.ROUTES,  # for the same reason
     *permissions.ROUTES,
     *resource_groups.ROUTES,
     *resource_quotas.ROUTES,
@@ -66,7 +66,7 @@ ROUTES = (
 
 
 class AdminApp:
-    """The admin REST of a broker as an ASGI application; `close` it after the server that runs it."""
+    """The broker's admin REST API as an ASGI application. Call `close` after stopping the server that runs it."""
 
     def __init__(
         self,
@@ -76,15 +76,15 @@ class AdminApp:
         is_worker_enabled: bool = True,
         vouch: Vouch | None = None,
     ) -> None:
-        """Build the app.
+        """Create the application for one broker.
 
         Args:
             broker: the broker whose topics are served.
-            namespaces: its names and policies.
-            worker_url: called for each functions request; ``http://host:port`` or ``https://…`` of a live worker, or
-                None.
-            is_worker_enabled: False for a broker that runs without functions.
-            vouch: asserts the role of callers with certificates to the worker.
+            namespaces: the broker's tenants, namespaces and policies.
+            worker_url: called for each functions request; returns the URL of a live worker (``http://host:port`` or
+                ``https://…``), or None.
+            is_worker_enabled: False if the broker runs without functions.
+            vouch: asserts to the worker the role of callers authenticated by certificate.
         """
         self._worker_url = worker_url
         to_workers = WorkerTls(broker.config.client_security.tls_trust_certs_file, broker.config.asks_by_tls_only)
@@ -97,9 +97,9 @@ class AdminApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         path = raw_path(scope)
-        # Packages are kept by workers; a broker without a worker answers that there are none.
+        # Packages are stored by workers; without a worker, these paths return an error.
         is_forwarded = forwards(path) or (path.startswith(PACKAGES) and self._worker_url() is not None)
         app = self._forwarder if is_forwarded else self._router
         await app(scope, receive, send)

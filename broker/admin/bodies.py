@@ -1,7 +1,7 @@
-"""Request bodies, parsed as leniently as in Pulsar.
+"""Request body parsing, as lenient as Pulsar's.
 
-Clients in four languages send numbers as text, empty bodies, or the word ``null``; all of these have a definite
-meaning. Each reader returns the value, or None for an empty one.
+Clients in four languages send numbers as strings, empty bodies or ``null``, each of which has a defined meaning. Each
+function returns the value, or None if it is empty.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ...web.answers import Refused
 from ...wire.strict_json import NotJson, read_json
 
 MAX_BODY_BYTES = 1024 * 1024
-"""Maximum body of an admin request; function packages are forwarded and not limited here."""
+"""Maximum body size of an admin request. Function packages are forwarded, and not limited here."""
 _MAX_INT = {32: (1 << 31) - 1, 64: (1 << 63) - 1}
 
 
 def parse(body: bytes) -> Any:
-    """Return the JSON value of a body; None for an empty one.
+    """Return the JSON value of a body, or None for an empty body.
 
     Raises:
         Refused: 400, the body is not JSON.
@@ -40,7 +40,7 @@ def as_object(value: Any, what: str) -> dict[str, Any] | None:
 
 
 def as_text_map(value: Any, what: str) -> dict[str, str] | None:
-    """Return a JSON object of strings, or None for null; numbers and booleans are converted to text."""
+    """Return a JSON object of strings, or None for null; numbers and booleans are converted to strings."""
     fields = as_object(value, what)
     if fields is None:
         return None
@@ -48,7 +48,7 @@ def as_text_map(value: Any, what: str) -> dict[str, str] | None:
 
 
 def as_string(value: Any, what: str) -> str | None:
-    """Return a JSON string, or None for null; numbers and booleans are converted to text."""
+    """Return a JSON string, or None for null; numbers and booleans are converted to strings."""
     return None if value is None else _as_text(value, what)
 
 
@@ -62,7 +62,7 @@ def as_text_list(value: Any, what: str) -> list[str] | None:
 
 
 def as_int(value: Any, what: str, bits: int = 32) -> int | None:
-    """Return an integer, also from quoted text; fractions are truncated, and empty text is None."""
+    """Return an integer, which may be a quoted string; fractions are truncated, and an empty string becomes None."""
     if isinstance(value, str):
         value = value.strip()
         if not value:
@@ -77,12 +77,12 @@ def as_int(value: Any, what: str, bits: int = 32) -> int | None:
         raise _ill_typed(value, f"a number ({what})")
     number = int(value)
     if not -_MAX_INT[bits] - 1 <= number <= _MAX_INT[bits]:
-        raise Refused(400, f"{what} of {number} is out of range: at most {_MAX_INT[bits]}")
+        raise Refused(400, f"{what} {number} is out of range: the maximum is {_MAX_INT[bits]}")
     return number
 
 
 def as_bool(value: Any, what: str) -> bool | None:
-    """Return a boolean, also from quoted text or a number."""
+    """Return a boolean, which may be a quoted string or a number."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -93,7 +93,7 @@ def as_bool(value: Any, what: str) -> bool | None:
 
 
 def with_field(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return a JSON object with one field set, or removed if the value is None."""
+    """Return a copy of a JSON object with one field set, or removed if the value is None."""
     others = {field: held for field, held in fields.items() if field != name}
     return others if value is None else others | {name: value}
 
@@ -103,9 +103,11 @@ def _as_text(value: Any, what: str) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise _ill_typed(value, f"text ({what})")
+    raise _ill_typed(value, f"a string ({what})")
 
 
 def _ill_typed(value: Any, wanted: str) -> Refused:
     shown = json.dumps(value)
-    return Refused(400, f"the request body is {shown[:80]}{'…' if len(shown) > 80 else ''}, expected {wanted}")
+    return Refused(
+        400, f"invalid value {shown[:80]}{'…' if len(shown) > 80 else ''} in the request body: expected {wanted}"
+    )

@@ -1,7 +1,7 @@
 """``/admin/v2/broker-stats`` as JSON, in Pulsar's shapes: metrics, beans and allocators.
 
-The numbers are those of this process. Without a JVM, beans show values of the operating system and the interpreter, and
-allocators have neither arenas nor caches.
+The numbers are for this process. Without a JVM, beans contain values of the operating system and the interpreter, and
+allocators have no arenas or caches.
 
 Source: Pulsar's BrokerStatsBase, MBeanStatsGenerator and NamespaceStats.
 """
@@ -50,7 +50,7 @@ _NO_ARENAS = {
 
 
 async def _metrics(call: Call) -> Response:
-    """Answer with rates and counts by namespace, and with those of the broker and its process."""
+    """Return rates and counts for each namespace, the broker and its process."""
     broker, cluster = call.broker, call.namespaces.cluster_name
     by_namespace: dict[str, Counter[str]] = {}
     async with broker.reports.turn(caller_of(call.request.scope)):
@@ -116,7 +116,7 @@ def _allocator(call: Call) -> Response:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of the process, or its peak if only that is available."""
+    """Return the resident memory of the process, or its peak where only the peak is available."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:

@@ -29,13 +29,13 @@ _B = "/admin/v2/brokers"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
 _NO_METADATA_SERVICE = (
-    "none: this broker keeps its metadata in SQLite, and Apache Pulsar's functions worker needs ZooKeeper; set"
+    "none: this broker stores its metadata in SQLite, but Apache Pulsar's functions worker requires ZooKeeper; set"
     " metadataStoreUrl=zk:host:2181 for the broker, or use magnetar worker"
 )
 HEALTH_TIMEOUT_S = 10.0
 PULSAR_VERSION = "4.0.7"
 VERSION = f"{PULSAR_VERSION}+magnetar.{__version__}"
-"""The supported Pulsar version, with ours as build metadata in the sense of semantic versioning."""
+"""The supported Pulsar version, with Magnetar's version as semantic-versioning build metadata."""
 
 
 async def _check_backlogs(call: Call) -> None:
@@ -49,7 +49,7 @@ def _ready(call: Call) -> Response:
 
 
 async def _health(call: Call) -> Response:
-    """Answer ok after an entry was written to disk and read back."""
+    """Return ok after writing an entry to disk and reading it back."""
     call.option("topicVersion", ("V1", "V2"), "V2")
     try:
         async with asyncio.timeout(HEALTH_TIMEOUT_S):
@@ -59,9 +59,11 @@ async def _health(call: Call) -> Response:
             position = await topic.publish(seal(metadata, b"ok"), 1, now_ms)
             entry = await read_entry(topic, position)
     except TimeoutError as error:
-        raise Refused(500, f"a message was not stored within {HEALTH_TIMEOUT_S:.0f} s; is the disk stalled?") from error
+        raise Refused(
+            500, f"timed out after {HEALTH_TIMEOUT_S:.0f} s storing a message; the disk may be stalled"
+        ) from error
     if entry is None or entry.position != position:
-        raise Refused(500, f"the message stored at {position.ledger_id}:{position.entry_id} cannot be read back")
+        raise Refused(500, f"cannot read back the message stored at {position.ledger_id}:{position.entry_id}")
     return as_text("ok")
 
 
@@ -79,7 +81,7 @@ def _owned_namespaces(call: Call) -> Response:
 
 
 def _internal_configuration(call: Call) -> Response:
-    """Answer with the address of the metadata store, if other processes can reach it.
+    """Return the address of the metadata store, if other processes can reach it.
 
     Apache Pulsar's functions worker treats any value here as a ZooKeeper ensemble and tries to connect forever. It
     reads `bookkeeperMetadataServiceUri` first, and if the value is not a URI it stops and logs the value as the reason.
@@ -93,8 +95,8 @@ def _internal_configuration(call: Call) -> Response:
         found["bookkeeperMetadataServiceUri"] = _NO_METADATA_SERVICE
     if call.broker.state_store_url is not None:
         if (state_url := call.state_store_url) is None:
-            raise Refused(503, "the state store is starting: try again in a moment")
-        # Pulsar omits the broker's address; `localrun` compares it with the address that it was given.
+            raise Refused(503, "the state store is starting: retry in a few seconds")
+        # Pulsar omits the broker's address. `localrun` compares it with its own --broker-service-url.
         found |= {"stateStorageServiceUrl": state_url, "brokerServiceUrl": call.broker_url}
         if call.broker_tls_url:
             found["brokerServiceUrlTls"] = call.broker_tls_url
@@ -102,7 +104,7 @@ def _internal_configuration(call: Call) -> Response:
 
 
 def _runtime_configuration(call: Call) -> Response:
-    """Answer with the effective settings, including the dynamic ones."""
+    """Return the effective settings, including dynamic ones."""
     config = call.namespaces.config
     return as_json(
         dynamic.shown(config)
@@ -125,7 +127,7 @@ async def _change_setting(call: Call) -> Response:
     name = call.text("name")
     if name not in dynamic.NAMES:
         if name in OTHER_DYNAMIC:
-            raise not_supported(f"changing {name} while the broker runs", "give it in broker.conf where it is known")
+            raise not_supported(f"changing {name} at run time", "set it in broker.conf if the setting is listed there")
         raise Refused(412, "Can't update non-dynamic configuration")
     try:
         await call.namespaces.change_setting(name, call.text("value"))
@@ -138,13 +140,13 @@ async def _reset_setting(call: Call) -> Response:
     name = call.text("name")
     if name in dynamic.NAMES:
         await call.namespaces.change_setting(name, None)
-    elif name not in OTHER_DYNAMIC:  # those never changed
+    elif name not in OTHER_DYNAMIC:  # settings that were never changed
         raise Refused(412, "Can't delete non-dynamic configuration")
     return nothing()
 
 
 async def _topics(call: Call) -> Response:
-    """Answer with the statistics of loaded topics by namespace, bundle and domain."""
+    """Return the statistics of loaded topics by namespace, bundle and domain."""
     found: dict[tuple[str, str], list[bytes]] = {}
     async with call.broker.reports.turn(caller_of(call.request.scope)):
         slices = Slices()

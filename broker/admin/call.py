@@ -1,4 +1,4 @@
-"""One admin request: path parameters as names, query, body, and access to the broker."""
+"""One admin request: its path parameters, query and body, and access to the broker."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from ..service import BrokerService
 
 NAME = re.compile(r"[-=:.\w]+", re.ASCII)
-"""A tenant, namespace or cluster name."""
+"""Pattern of a tenant, namespace or cluster name."""
 LISTENER = "magnetar.listener"
-"""Key in a request's scope: the advertised listener of the socket."""
+"""Key in a request's scope for the advertised listener of its socket."""
 _DOTS = (".", "..")
-"""Two names that no metadata store accepts."""
+"""Names that no metadata store accepts."""
 _LONG = re.compile(r"-?[0-9]{1,19}")
 _INT64 = range(-(1 << 63), 1 << 63)
 MAX_NAME_BYTES = 128
-"""Maximum tenant, namespace or cluster name: they become folders, process titles and parts of longer names."""
+"""Maximum length of a tenant, namespace or cluster name, used in directories, process titles and longer names."""
 MAX_SUBSCRIPTION_BYTES = 1024
 
 
 class Call(web_call.Call):
-    """A request in progress; made by the router.
+    """A request in progress, created by the router.
 
     Attributes:
-        broker: topics and subscriptions.
-        namespaces: names and policies.
-        is_worker_enabled: False for a broker that was started without functions.
+        broker: the broker, with its topics and subscriptions.
+        namespaces: tenants, namespaces and policies.
+        is_worker_enabled: False if the broker was started without functions.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Call(web_call.Call):
 
     @property
     def host(self) -> str:
-        """The broker's id, host:port: the advertised address, else the host of this request."""
+        """The broker id as host:port: the advertised address, or the host of this request if none is set."""
         return self.broker.broker_id if self.broker.advertised.host else self._own_host
 
     @property
     def _own_host(self) -> str:
-        """The host of this request, as host:port."""
+        """The Host header of this request, as host:port."""
         host = self.request.headers.get("host")
         if host:
             return host
@@ -68,18 +68,18 @@ class Call(web_call.Call):
 
     @property
     def listener(self) -> str:
-        """The advertised listener that the client asks for or connected to; empty without one."""
+        """The advertised listener that the client requested or connected to, or an empty string."""
         asked = self.request.query_params.get("listenerName") or self.request.headers.get("x-pulsar-listenername") or ""
         return asked.strip() or str(self.request.scope.get(LISTENER, ""))
 
     @property
     def broker_url(self) -> str:
-        """Address of the binary protocol: on this request's host if the broker listens on all addresses."""
+        """Binary protocol URL, with this request's host if the broker listens on all addresses."""
         return self._lookup_urls[0]
 
     @property
     def broker_tls_url(self) -> str:
-        """Address of the binary protocol with TLS; empty without TLS."""
+        """Binary protocol URL with TLS, or an empty string if TLS is disabled."""
         return self._lookup_urls[1]
 
     @property
@@ -96,12 +96,12 @@ class Call(web_call.Call):
 
     @property
     def web_url(self) -> str:
-        """Address of this REST interface without TLS, as far as known."""
+        """URL of this REST API without TLS, as far as known."""
         return self._advertised_web("http", self.broker.web_port)
 
     @property
     def web_tls_url(self) -> str:
-        """Address of this REST interface with TLS; empty without TLS."""
+        """URL of this REST API with TLS, or an empty string if TLS is disabled."""
         return self._advertised_web("https", self.broker.web_tls_port) if self._has_web_tls else ""
 
     @property
@@ -110,7 +110,7 @@ class Call(web_call.Call):
         return self.broker.web_tls_port is not None or any("https" in one for one in urls)
 
     def _advertised_web(self, scheme: str, port: int | None) -> str:
-        """Return the advertised address of a scheme, preferring the listener's; else the host of this request."""
+        """Return the advertised address for a scheme, preferably the listener's, or else this request's host."""
         advertised = self.broker.advertised
         listener = self.listener if self.listener in self.broker.config.advertised_listeners else ""
         found = (listener and advertised.url(scheme, port, listener)) or advertised.url(scheme, port)
@@ -118,15 +118,15 @@ class Call(web_call.Call):
 
     @property
     def state_store_url(self) -> str | None:
-        """Address of the state store beside the broker; None while it is starting."""
+        """Address of the broker's state store, or None while the store is starting."""
         assert self.broker.state_store_url is not None
         url = self.broker.state_store_url()
-        if url is None or self.broker.config.security.enabled:  # with security, it listens on loopback only
+        if url is None or self.broker.config.security.enabled:  # with security, it listens only on loopback
             return url
         return self._reachable(url, f"bk://{{}}:{url.rpartition(':')[2]}")
 
     def _web_url(self, scheme: str, port: int | None) -> str:
-        """Return the address of this request, or its host with the port of the other scheme."""
+        """Return this request's address, or its host with the port of the other scheme."""
         if self.request.scope["scheme"] == scheme or port is None:
             return f"{scheme}://{self._own_host}"
         return f"{scheme}://{self._host_name}:{port}"
@@ -141,10 +141,10 @@ class Call(web_call.Call):
         return host if host and port.isdecimal() else self._own_host
 
     def number(self, name: str) -> int:
-        """Return a numeric path parameter; any other value is an unknown path (404), as in Pulsar."""
+        """Return a numeric path parameter. As in Pulsar, any other value is an unknown path (404)."""
         raw = self.raw(name)
         if not _LONG.fullmatch(raw) or int(raw) not in _INT64:
-            raise Refused(404, f"no such path: {raw[:80]!r} is not a number of 64 bits")
+            raise Refused(404, f"no such path: {raw[:80]!r} is not a 64-bit integer")
         return int(raw)
 
     @property
@@ -174,13 +174,13 @@ class Call(web_call.Call):
 
     @property
     def new_namespace(self) -> str:
-        """``tenant/namespace`` of the path, validated for creation, including its length."""
+        """``tenant/namespace`` in the path, validated for creation, including its length."""
         _bounded(self.namespace.partition("/")[2], "namespace")
         return self.namespace
 
     @property
     def namespace(self) -> str:
-        """``tenant/namespace`` of the path, validated."""
+        """``tenant/namespace`` in the path, validated."""
         reason = "Namespace name is not valid"
         return f"{self._name('tenant', reason)}/{self._name('namespace', reason)}"
 
@@ -190,7 +190,7 @@ class Call(web_call.Call):
         return self.topic_of(self.raw("domain"))
 
     def topic_of(self, domain: str) -> TopicName:
-        """Return the topic in the path, with the given domain. Local names are form-encoded: a plus sign is a space."""
+        """Return the topic in the path, in the given domain. Local names are form-encoded: a plus sign is a space."""
         local = decoded(self.raw("topic").replace("+", " "))
         try:
             return parse_topic_name(f"{domain}://{self.text('tenant')}/{self.text('namespace')}/{local}")
@@ -208,20 +208,20 @@ class Call(web_call.Call):
 
     @property
     def subscription(self) -> str:
-        """The subscription in the path. Clients encode it twice, the second time as a form."""
+        """The subscription in the path. Clients percent-encode it and then form-encode the result."""
         return decoded(decoded(self.raw("subscription")).replace("+", " "))
 
     @property
     def own_subscription(self) -> str:
-        """The subscription in the path, for a request that moves or deletes it; refuses internal ones.
+        """The subscription in the path, for a request that resets or deletes it; rejects internal subscriptions.
 
-        `pulsar.dedup` is not a subscription but the cursor with the deduplication state, which would be lost if it were
-        recreated or deleted by name. `__compaction` keeps entries until they are compacted: if it were moved, the last
-        messages of keys would be missing in the compacted view.
+        `pulsar.dedup` is not a subscription but the cursor that holds the deduplication state, which would be lost if
+        the cursor were recreated or deleted by name. `__compaction` retains entries until they are compacted: if it
+        were reset, the compacted view would miss the last messages of some keys.
         """
         name = self.subscription
         if is_internal(name):
-            raise Refused(412, f"Subscription {name} is internal to the broker: it cannot be moved or deleted")
+            raise Refused(412, f"Subscription {name} is internal to the broker: it cannot be reset or deleted")
         return name
 
     @property
@@ -237,19 +237,19 @@ class Call(web_call.Call):
         return name
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a boolean query parameter; as in Java, any value but ``true`` is false."""
+        """Return a boolean query parameter. As in Java, any value other than ``true`` is false."""
         value = self.request.query_params.get(name)
         return default if value is None else value.lower() == "true"
 
     def option(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Return a query parameter out of a fixed set; any other value is an unknown path (404), as in Pulsar."""
+        """Return a query parameter with a fixed set of values. As in Pulsar, any other value is a 404."""
         value = self.request.query_params.get(name, default)
         if value not in choices:
             raise Refused(404, f"query parameter {name}={value!r} is not one of {', '.join(choices)}")
         return value
 
     async def body(self, media_types: tuple[str, ...] = ("application/json",)) -> bytes:
-        """Return the raw body after checking its declared type, if any.
+        """Return the raw body after checking its content type, if declared.
 
         Raises:
             Refused: 415 for another type, 413 above `bodies.MAX_BODY_BYTES`.
@@ -257,7 +257,7 @@ class Call(web_call.Call):
         kind = self.request.headers.get("content-type", "").split(";")[0].strip().lower()
         content = await self.body_bytes(bodies.MAX_BODY_BYTES)
         if content and kind and kind not in media_types:
-            raise Refused(415, f"content type {kind[:80]!a} is not supported here; send {media_types[0]}")
+            raise Refused(415, f"unsupported content type {kind[:80]!a}: send {media_types[0]}")
         return content
 
     async def json(self) -> Any:
@@ -265,7 +265,7 @@ class Call(web_call.Call):
         return bodies.parse(await self.body())
 
     def require_namespace(self, reason: str = "Namespace does not exist") -> str:
-        """Return ``tenant/namespace`` of the path if it exists, else refuse with 404."""
+        """Return ``tenant/namespace`` in the path if the namespace exists; raise a 404 otherwise."""
         namespace = self.namespace
         if not self.namespaces.has_namespace(namespace):
             raise Refused(404, reason)
@@ -273,11 +273,11 @@ class Call(web_call.Call):
 
     @property
     def policies(self) -> Policies:
-        """The policies of the namespace in the path, not to be modified; 404 if the namespace does not exist."""
+        """The policies of the namespace in the path, read-only; raises a 404 if the namespace does not exist."""
         return self.namespaces.policies(self.require_namespace())
 
     def require_topic_namespace(self, *, is_new: bool = False) -> TopicName:
-        """Return the topic of the path if its namespace exists, else refuse with 404."""
+        """Return the topic in the path if its namespace exists; raise a 404 otherwise."""
         topic = self.new_topic if is_new else self.topic
         if not self.namespaces.has_namespace(topic.namespace_name):
             raise Refused(404, "Namespace not found")
@@ -292,10 +292,10 @@ class Call(web_call.Call):
 
 def _bounded(name: str, what: str, longest: int = MAX_NAME_BYTES) -> str:
     if len(name.encode()) > longest:
-        raise Refused(412, f"the {what} name of {len(name.encode())} bytes exceeds {longest}")
+        raise Refused(412, f"{what} name of {len(name.encode())} bytes exceeds the limit of {longest} bytes")
     return name
 
 
 def _check_characters(name: str, what: str) -> None:
     if any(unicodedata.category(char) == "Cc" for char in name):
-        raise Refused(412, f"{what.title()} name is not valid: {name[:80]!r} has control characters")
+        raise Refused(412, f"{what.title()} name is not valid: {name[:80]!r} contains control characters")

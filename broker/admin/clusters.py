@@ -13,7 +13,7 @@ from .call import Call
 from .routing import Routes
 
 _NO_URL = (None, "")
-"""The Go client sends each URL, even empty ones."""
+"""Values of an unset URL. The Go client sends all URL fields, even empty ones."""
 _SERVICE_URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 _BROKER_URL = re.compile(r"pulsar(\+ssl)?://[^/\s]+(/\S*)?")
 _FLAGS = {
@@ -26,13 +26,13 @@ _LOCAL_FIELDS = {
     "brokerClientTlsKeyStoreType": "JKS",
     "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
 }
-"""Fields that Pulsar reports for its own cluster; some clients read them, but they have no effect here."""
+"""Fields that Pulsar reports for its own cluster. Some clients read them; they have no effect here."""
 
 
 def _get(call: Call) -> Response:
     data = _require(call)
     if call.cluster == call.namespaces.cluster_name:
-        # Ports may be chosen at each start, so our own addresses are computed, not stored.
+        # Ports may differ at each start, so this cluster's addresses are computed, not stored.
         own = {"serviceUrl": call.web_url, "brokerServiceUrl": call.broker_url}
         if call.web_tls_url:
             own["serviceUrlTls"] = call.web_tls_url
@@ -61,7 +61,7 @@ async def _update(call: Call) -> Response:
 async def _delete(call: Call) -> None:
     _require(call)
     if call.cluster == call.namespaces.cluster_name:
-        raise Refused(412, f"cluster {call.cluster} is this broker's own and cannot be deleted")
+        raise Refused(412, f"cluster {call.cluster} cannot be deleted: this broker belongs to it")
     await call.namespaces.delete_cluster(call.cluster)
 
 
@@ -84,7 +84,7 @@ async def _set_peers(call: Call) -> None:
 
 def _refuse(call: Call) -> Response:
     feature = call.request.scope["path"].split("/")[5]
-    raise not_supported(f"{feature} of a cluster", "it is one broker, with nothing to isolate or fail over to")
+    raise not_supported(f"cluster {feature}", "the cluster has a single broker")
 
 
 def _require(call: Call) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Names of Pulsar 4.0's dynamic settings that this broker does not support; the supported ones are in `policies`."""
+"""Names of Pulsar 4.0's dynamic settings that this broker does not support. `policies` has the supported ones."""
 
 from __future__ import annotations
 

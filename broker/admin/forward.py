@@ -1,6 +1,6 @@
-"""Functions requests on the broker's port: forwarded to a live worker, streamed both ways, unmodified.
+"""Forwarding of functions requests from the broker's web port to a live worker, streamed unmodified both ways.
 
-`forwarded_identity` passes the caller's identity to the worker.
+`forwarded_identity` passes on the caller's identity.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ NOT_ENABLED = "Pulsar Function Worker is not enabled, probably functionsWorkerEn
 NOT_READY = "Function worker service is not done initializing. Please try again in a little while."
 CONNECT_TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 200
-"""Maximum concurrent requests to workers; further ones wait for `POOL_TIMEOUT_S`."""
+"""Maximum concurrent requests to workers; further requests wait for up to `POOL_TIMEOUT_S`."""
 CONNECTIONS_PER_CALLER = 50
-"""Limit per role, or per address without a role: slow bodies and followed logs hold connections for a long time."""
+"""Limit per role, or per address for callers without a role: slow bodies and followed logs hold connections long."""
 POOL_TIMEOUT_S = 20.0
-_ONLY_TLS = "and by brokerClientTlsEnabled no other is asked; set tlsEnabled and workerPortTls there"
+_ONLY_TLS = "but brokerClientTlsEnabled requires TLS: set tlsEnabled and workerPortTls on the worker"
 BEGIN_BYTES = 64 * 1024
 """Bytes of a body to read before contacting a worker, so that a stalled request holds no connection to it."""
 _V2 = ("worker", "worker-stats", "functions")
 _V3 = ("functions", "function", "sources", "source", "sinks", "sink")
 _PREFIXES = (*(f"/admin/v2/{what}" for what in _V2), *(f"/admin/v3/{what}" for what in _V3))
 NO_PACKAGES = (
-    "Package Management Service is not enabled in the broker: packages are kept by Magnetar's functions workers, and"
+    "Package Management Service is not enabled in the broker: packages are stored by Magnetar's functions workers, and"
     " none is running; start magnetar worker, or magnetar standalone without --no-functions-worker"
 )
 PACKAGES = "/admin/v3/packages/"
-"""Package paths; forwarded to a worker if there is one."""
+"""Path prefix of packages, forwarded to a worker if one is running."""
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host".split()
 )
-"""Headers of a connection, not of the request."""
+"""Hop-by-hop headers, which are not forwarded."""
 _JUDGED = frozenset((b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user"))
-"""Headers by which this server has checked the origin; for a worker they would name another site."""
+"""Headers that this server used to check the origin. A worker would treat them as cross-site."""
 
 
 def forwards(path: str) -> bool:
@@ -62,8 +62,8 @@ class WorkerTls(NamedTuple):
     """TLS settings for requests to workers.
 
     Attributes:
-        trust_certs_file: trusted CA certificates; empty for those of the system.
-        is_required: whether workers without TLS are not used.
+        trust_certs_file: file with trusted CA certificates; empty for the system's.
+        is_required: whether workers must use TLS.
     """
 
     trust_certs_file: str = ""
@@ -75,7 +75,7 @@ class _ClientGone(Exception):
 
 
 class Forwarder:
-    """The application that forwards requests; `close` it with the broker."""
+    """ASGI application that forwards requests to a worker. Call `close` when the broker stops."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Forwarder:
         vouch: Vouch | None = None,
         tls: WorkerTls = WorkerTls(),  # noqa: B008 (a value)
     ) -> None:
-        """Make the forwarder.
+        """Create a forwarder without open connections.
 
         Args:
             worker_url: returns the address of a live worker, or None.
-            is_enabled: False for a broker that runs without functions.
-            vouch: asserts the role of callers that a worker cannot authenticate from the request.
-            tls: TLS settings for workers that use it.
+            is_enabled: False if the broker runs without functions.
+            vouch: asserts to the worker the role of callers that it cannot authenticate from the request.
+            tls: settings for connections to workers that use TLS.
         """
         self._tls = tls
         self._worker_url = worker_url
@@ -106,7 +106,7 @@ class Forwarder:
             self._client = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request with a worker's response."""
+        """Forward one request and return the worker's response."""
         try:
             if not self._is_enabled:
                 raise Refused(409, NOT_ENABLED)
@@ -147,7 +147,7 @@ class Forwarder:
 
     async def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:
-            # Loaded on first use: 3 MB, and a tenth of a second, which must not block the loop.
+            # Loaded on first use, as it takes 3 MB and 0.1 s, which must not block the event loop.
             await asyncio.to_thread(import_httpx)
         import httpx
 
@@ -164,26 +164,26 @@ class Forwarder:
         return self._client
 
     async def _take_connection(self, caller: str) -> None:
-        """Wait until a caller may have one more connection.
+        """Wait until a caller may open another connection.
 
         Raises:
-            Refused: 429 if its other requests take too long; 503 if those of all callers do.
+            Refused: 429 if the caller's other requests take too long, 503 if those of all callers do.
         """
         try:
             async with asyncio.timeout(POOL_TIMEOUT_S):
                 await self._connections.take(caller)
         except TimeoutError:
             if self._connections.room(caller) is Room.SHARE_USED:
-                reason = f"{caller} has {CONNECTIONS_PER_CALLER} requests to the functions worker under way"
-                raise Refused(429, f"{reason}: try again when some have ended") from None
-            reason = f"all {MAX_CONNECTIONS} connections to the functions worker have requests under way"
-            raise Refused(503, f"{reason}; try again shortly") from None
+                reason = f"{caller} has {CONNECTIONS_PER_CALLER} requests to the functions worker in progress"
+                raise Refused(429, f"{reason}: retry after some have finished") from None
+            reason = f"all {MAX_CONNECTIONS} connections to the functions worker are in use"
+            raise Refused(503, f"{reason}; retry shortly") from None
 
 
 async def _exchange(
     client: httpx.AsyncClient, request: httpx.Request, url: str, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Send a request to the worker at a url, and its response to the client."""
+    """Send a request to the worker at a URL, and the worker's response to the client."""
     import httpx
 
     from ...web.async_client import tls_reason
@@ -193,26 +193,26 @@ async def _exchange(
     # OSError: httpx does not wrap TLS errors after the handshake. MagnetarError: from the trust file.
     except (httpx.HTTPError, OSError, MagnetarError) as error:
         reason = tls_reason(url, error) or f"{type(error).__name__}: {error}"
-        raise Refused(503, f"the functions worker at {url} does not answer ({reason}); try again shortly") from error
+        raise Refused(503, f"the functions worker at {url} did not respond ({reason}); retry shortly") from error
     try:
         if _lacks_packages(scope, response):
             raise Refused(503, NO_PACKAGES)
         await _stream_answer(response, receive, send)
     except httpx.HTTPError as error:
-        # The head was sent already: ending the connection early, as a return does, is the only way to signal the error.
-        log.warning("the functions worker at %s broke off its answer: %s", url, error or type(error).__name__)
+        # The head was already sent: the only way to signal the error is to end the connection early, as a return does.
+        log.warning("functions worker at %s aborted its response: %s", url, error or type(error).__name__)
     finally:
         await response.aclose()
 
 
 def _lacks_packages(scope: Scope, response: httpx.Response) -> bool:
-    """Whether a worker has no packages: Apache Pulsar's answers these paths with a page of its web server."""
+    """Return whether a worker lacks package support: Apache Pulsar's worker returns an HTML page for these paths."""
     is_page = response.headers.get("content-type", "").startswith("text/html")
     return is_page and response.status_code == 404 and scope["path"].startswith(PACKAGES)
 
 
 async def _stream_answer(response: httpx.Response, receive: Receive, send: Send) -> None:
-    """Stream the response; stop as soon as the client disconnects, however long the worker is silent."""
+    """Stream the response. Stop immediately if the client disconnects, even while the worker sends nothing."""
     headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP_BY_HOP]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     if not await race(_send_chunks(response, send), _until_disconnect(receive)):
@@ -220,7 +220,7 @@ async def _stream_answer(response: httpx.Response, receive: Receive, send: Send)
 
 
 async def _send_chunks(response: httpx.Response, send: Send) -> bool:
-    """Forward the body; return True when it is complete."""
+    """Forward the body and return True when it is complete."""
     async for chunk in response.aiter_raw():
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -228,14 +228,14 @@ async def _send_chunks(response: httpx.Response, send: Send) -> bool:
 
 
 async def _until_disconnect(receive: Receive) -> bool:
-    """Return False when the client has disconnected."""
+    """Wait until the client disconnects, and return False."""
     while (await receive())["type"] != "http.disconnect":
         continue
     return False
 
 
 async def _begin(receive: Receive) -> tuple[list[bytes], bool]:
-    """Return the beginning of a body, and whether there is more."""
+    """Return the first chunks of a body, and whether more follow."""
     chunks: list[bytes] = []
     size, more = 0, True
     while more and size < BEGIN_BYTES:

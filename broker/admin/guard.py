@@ -1,4 +1,4 @@
-"""Authorization of the admin REST: derives the resource of a request from the names in its path."""
+"""Authorization for the admin REST API: derives the resource of a request from the names in its path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ON_NAMESPACES = frozenset((Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.PACKAGES, W
 
 
 class AdminGuard(Guard[Call]):
-    """Authorization check before the handlers of a broker."""
+    """Authorization check that runs before the broker's handlers."""
 
     def __init__(self, authorization: Authorization) -> None:
         super().__init__(authorization.settings, BROKER_RULES, authorization)
@@ -25,7 +25,7 @@ class AdminGuard(Guard[Call]):
         return super().rules_of(method, path_in_table(path))
 
     async def check(self, call: Call, rules: Rules) -> None:
-        """Let an authorized request pass."""
+        """Raise unless the request is authorized."""
         if any(rule.if_not_persistent is not None for rule in rules) and not call.topic.is_persistent:
             rules = tuple(rule.if_not_persistent or rule for rule in rules)
         await super().check(call, rules)
@@ -51,22 +51,22 @@ class AdminGuard(Guard[Call]):
 
 
 def _topic(call: Call) -> TopicName:
-    """Return the topic in the path; schema paths have no domain, as both domains share schemas."""
+    """Return the topic in the path. Schema paths have no domain, as both domains share schemas."""
     if "domain" in call.request.path_params:
         return call.topic
     return call.topic_of("persistent")
 
 
 def guard_of(authorization: Authorization | None) -> AdminGuard | None:
-    """Return the check before the handlers, or None without authorization."""
+    """Return the check to run before the handlers, or None if authorization is disabled."""
     return None if authorization is None else AdminGuard(authorization)
 
 
 async def require(call: Call, rule: Rule, resource: Resource) -> None:
-    """Authorize a request whose resource is in its body.
+    """Authorize a request that names its resource in the body.
 
     Raises:
-        Refused: it is not allowed.
+        Refused: the caller has no permission.
     """
     guard = guard_of(call.broker.authorization)
     if guard is not None:

@@ -1,4 +1,4 @@
-"""``/metrics``: Prometheus text with Pulsar's names. As in Pulsar, every family is a gauge, including totals."""
+"""``/metrics``: Prometheus metrics with Pulsar's names. As in Pulsar, every family is a gauge, including totals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .call import Call
 from .topics.stats import sliced_stats
 
 _SAMPLES_PER_STEP = 200
-"""Samples rendered in one step: about two milliseconds."""
+"""Samples rendered per step, which takes about two milliseconds."""
 _LABELS = ("cluster", "namespace", "topic", "subscription", "reason")
 _TOPIC = (
     ("pulsar_rate_in", "msgRateIn"),
@@ -73,9 +73,9 @@ _BROKER_SUMS = {
 
 
 class Gauges:
-    """The text of families of samples, in the order in which families first appeared.
+    """Metric families as Prometheus text, in the order in which they were first added.
 
-    Samples become text a few at a time: a million of them as objects would keep the garbage collector busy.
+    Samples are rendered a few at a time: a million sample objects would keep the garbage collector busy.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Gauges:
         self._sums: dict[str, float] = {}
 
     def add(self, name: str, labels: tuple[str, ...], value: float, help_text: str) -> None:
-        """Add one sample; ``labels`` are the values of the first of `_LABELS`, as many for all of a family."""
+        """Add one sample. ``labels`` are values for the first names in `_LABELS`, equally many in all of a family."""
         family = self._families.get(name)
         if family is None:
             family = self._families[name] = GaugeMetricFamily(name, help_text, labels=_LABELS[: len(labels)])
@@ -100,13 +100,13 @@ class Gauges:
 
     def _write(self, name: str, family: GaugeMetricFamily) -> None:
         lines = render((family,))
-        if texts := self._texts[name]:  # only the first text has the comments
+        if texts := self._texts[name]:  # only the first part has the comments
             lines = b"\n".join(line for line in lines.split(b"\n") if not line.startswith(b"#"))
         texts.append(lines)
         family.samples = []
 
     async def text(self, slices: Slices) -> list[bytes]:
-        """Return the text of all families in parts."""
+        """Return the text of all families, in parts."""
         parts: list[bytes] = []
         for name, family in self._families.items():
             if family.samples:
@@ -117,7 +117,7 @@ class Gauges:
 
 
 async def metrics(call: Call) -> Response:
-    """Answer with the metrics of namespaces, topics and subscriptions, and the broker's totals."""
+    """Return the metrics of namespaces, topics and subscriptions, and the broker's totals."""
     async with call.broker.reports.turn(caller_of(call.request.scope)):
         return in_parts(await _text(call, Slices()), CONTENT_TYPE)
 
@@ -129,10 +129,10 @@ async def _text(call: Call, slices: Slices) -> list[bytes]:
         for namespace in call.namespaces.namespaces(tenant):
             names = [*call.broker.topic_names(namespace), *call.broker.non_persistent_names(namespace)]
             labels = (*cluster, namespace)
-            out.add("pulsar_topics_count", labels, len(names), "Topics of a namespace.")
+            out.add("pulsar_topics_count", labels, len(names), "Topics in a namespace.")
             fitting, others = call.broker.schemas.compatible[namespace], call.broker.schemas.incompatible[namespace]
-            out.add("pulsar_schema_compatible_total", labels, fitting, "New schemas that were taken.")
-            out.add("pulsar_schema_incompatible_total", labels, others, "Schemas that were refused.")
+            out.add("pulsar_schema_compatible_total", labels, fitting, "Compatible new schemas.")
+            out.add("pulsar_schema_incompatible_total", labels, others, "Incompatible schemas rejected.")
             await slices.pause()
     for topic in tuple(call.broker.topics.values()):
         of_topic = (*cluster, topic.name.namespace_name, str(topic.name))
@@ -142,7 +142,7 @@ async def _text(call: Call, slices: Slices) -> list[bytes]:
             add_subscription(out, (*of_topic, subscription), each)
             await slices.pause()
         await slices.pause()
-    out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics), "Topics that are loaded.")
+    out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics), "Loaded topics.")
     for name, of in _BROKER_SUMS.items():
         out.add(name, cluster, out.sum(of), f"Sum of {of}.")
     return await out.text(slices)
@@ -156,13 +156,13 @@ def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) ->
     consumers = sum(len(each["consumers"]) for each in subscriptions.values())
     out.add("pulsar_consumers_count", labels, consumers, "Consumers of a topic.")
     backlog = sum(each["msgBacklog"] for each in subscriptions.values())
-    out.add("pulsar_msg_backlog", labels, backlog, "Sum of the backlogs of a topic's subscriptions.")
+    out.add("pulsar_msg_backlog", labels, backlog, "Total backlog of a topic's subscriptions.")
     for name, field in _TOPIC:
         out.add(name, labels, stats[field], field)
 
 
 def add_subscription(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) -> None:
-    """Add the samples of one subscription, whose name is the last label."""
+    """Add the samples of one subscription. The last label is its name."""
     out.add("pulsar_subscription_consumers_count", labels, len(stats["consumers"]), "Consumers of a subscription.")
     for name, field in _SUBSCRIPTION:
         out.add(name, labels, stats[field], field)
@@ -171,4 +171,4 @@ def add_subscription(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, A
     for what, word in (("Msg", "msg"), ("Bytes", "bytes")):
         for reason in _REASONS:
             times = stats.get(f"dispatchThrottled{what}EventsBy{reason.title()}Limit", 0)
-            out.add(THROTTLED.format(word), (*labels, reason), times, "Waits for a dispatch rate.")
+            out.add(THROTTLED.format(word), (*labels, reason), times, "Dispatches delayed by a rate limit.")

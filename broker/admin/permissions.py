@@ -1,8 +1,8 @@
-"""Permissions of roles on namespaces, topics and subscriptions: grant, revoke, list.
+"""Endpoints that grant, revoke and list permissions of roles on namespaces, topics and subscriptions.
 
-They are stored in Pulsar's policies object as `auth_policies`. They take effect while `authorizationEnabled` is on, and
-can be granted before. A permission on a partitioned topic applies to all its partitions and is stored once, under its
-name; a permission on a partition applies only to that.
+Permissions are stored as `auth_policies` in Pulsar's policies object. They take effect only while
+`authorizationEnabled` is on, but can be granted before. A permission on a partitioned topic applies to all its
+partitions and is stored once, under the topic name; a permission on a partition applies only to that partition.
 
 Source: Pulsar's NamespacesBase and PersistentTopicsBase.
 """
@@ -32,7 +32,7 @@ Grants = dict[str, Any]
 
 
 def read_actions(body: Any) -> list[str]:
-    """Return the actions of a body, each once.
+    """Return the actions in a request body without duplicates.
 
     Raises:
         Refused: 400, an action is unknown.
@@ -45,7 +45,7 @@ def read_actions(body: Any) -> list[str]:
 
 
 def read_auth_policies(body: Any) -> Grants:
-    """Return the permissions of a new namespace, complete.
+    """Return the complete permissions of a new namespace.
 
     Raises:
         Refused: 400, an entry is malformed or an action is unknown.
@@ -67,7 +67,7 @@ def _by_role(body: Any, what: str) -> Grants:
 
 
 async def _change(call: Call, namespace: str, field: str, change: Callable[[Grants], Grants]) -> None:
-    """Change one of the three maps of a namespace."""
+    """Change one of a namespace's three permission maps."""
 
     def changed(policies: Policies) -> Policies:
         grants = policies.get("auth_policies") or {}
@@ -98,7 +98,7 @@ async def _revoke(call: Call) -> None:
 async def _grant_subscription(call: Call) -> None:
     roles, subscription = as_text_list(await call.json(), "roles") or [], call.subscription
     namespace = call.require_namespace(_MISSING)
-    # As in Pulsar, the roles replace the existing ones; an empty list opens the subscription to all roles again.
+    # As in Pulsar, the roles replace the existing ones; an empty list reopens the subscription to all roles.
     wanted = {subscription: list(dict.fromkeys(roles))} if roles else {}
     await _change(call, namespace, _SUBSCRIPTIONS, lambda grants: _without(grants, subscription) | wanted)
 
@@ -114,7 +114,7 @@ async def _revoke_subscription(call: Call) -> None:
 
 
 def _of_topic(call: Call) -> Response:
-    """Answer with the effective permissions on a topic: those of its namespace and its own."""
+    """Return the effective permissions on a topic: its own and those of its namespace."""
     name = require_known(call)
     grants = call.namespaces.policies(name.namespace_name).get("auth_policies") or {}
     together: Grants = {role: list(actions) for role, actions in (grants.get(_NAMESPACE) or {}).items()}
@@ -137,7 +137,7 @@ async def _keep_topic(call: Call, name: TopicName, role: str, actions: list[str]
     topic = str(name)
 
     def change(grants: Grants) -> Grants:
-        require_known(call)  # again: if the topic was deleted meanwhile, the grant would apply to its successor
+        require_known(call)  # rechecked: if the topic was deleted meanwhile, the grant would apply to its successor
         roles = _without(grants.get(topic) or {}, role) | ({} if actions is None else {role: actions})
         return grants | {topic: roles} if roles else _without(grants, topic)
 
@@ -153,7 +153,7 @@ async def _revoke_on_topics(call: Call) -> None:
 
 
 async def _change_topics(call: Call, *, grants: bool) -> None:
-    """Change the permissions on many topics of one namespace at once."""
+    """Change the permissions on several topics of one namespace in one request."""
     body = await call.json()
     if not isinstance(body, list):
         raise Refused(400, "the request body must be an array of objects with topic, role and actions")
@@ -180,7 +180,7 @@ def _one_of_many(item: Any) -> tuple[TopicName, str, list[str]]:
     fields = as_object(item, "a permission on a topic") or {}
     topic, role = fields.get("topic"), fields.get("role")
     if not isinstance(topic, str) or not isinstance(role, str) or not role:
-        raise Refused(400, "each permission must name a topic and a role")
+        raise Refused(400, "each permission requires a topic and a role")
     try:
         return parse_topic_name(topic), role, read_actions(fields.get("actions"))
     except InvalidTopicName as error:

@@ -1,9 +1,9 @@
-"""Policy values in request bodies: parsed leniently, rejected with Pulsar's messages, complete as Pulsar stores them.
+"""Parsing of policies in request bodies: lenient, with Pulsar's error messages and its complete stored form.
 
-Each reader takes the JSON value of a body and returns the value to store; None for an empty body, which unsets the
-policy. Namespaces and topics share the readers.
+Each reader receives the JSON value of a body and returns the value to store, or None for an empty body, which unsets
+the policy. Namespaces and topics share the readers.
 
-Source: Pulsar 4.0, the classes in `org.apache.pulsar.common.policies.data`, and its recorded answers.
+Source: the classes in Pulsar 4.0's `org.apache.pulsar.common.policies.data`, and its recorded responses.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _MOST_BOOKIES = 5
 
 
 def at_least_zero(name: str, refusal: str = "", bits: int = 32) -> Reader:
-    """Return a reader for a number that must not be negative.
+    """Return a reader for a non-negative number.
 
     Args:
-        name: of the policy.
-        refusal: error text for a negative number; by default ``<name> must be 0 or more``.
-        bits: width of the number.
+        name: policy name.
+        refusal: error message for a negative number; by default ``<name> must be 0 or more``.
+        bits: integer width.
     """
 
     def read(body: Any) -> int | None:
@@ -88,7 +88,7 @@ def read_subscription_types(body: Any) -> list[str] | None:
 
 
 def read_auto_subscription(body: Any) -> dict[str, Any] | None:
-    """Return whether subscriptions are created on first use."""
+    """Return the automatic subscription creation policy."""
     override = as_object(body, "automatic creation of subscriptions")
     if override is None:
         return None
@@ -97,9 +97,9 @@ def read_auto_subscription(body: Any) -> dict[str, Any] | None:
 
 
 def read_persistence(body: Any) -> dict[str, Any] | None:
-    """Return the replication settings of entries, which must be 1. The rate of acknowledgement writes may be any.
+    """Return the persistence policy. Its replica counts must be 1; its acknowledgement write rate is not restricted.
 
-    Pulsar writes acknowledgements at most at that rate; here all are in the journal, so that none is lost by a limit.
+    Pulsar limits acknowledgement writes to that rate. This broker writes all of them to the journal, so none is lost.
     """
     policy = as_object(body, "persistence")
     if policy is None:
@@ -113,12 +113,12 @@ def read_persistence(body: Any) -> dict[str, Any] | None:
         raise Refused(400, f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({writes}) >= AckQuorum ({acks})")
     rate = policy.get("managedLedgerMaxMarkDeleteRate") or 0.0
     if isinstance(rate, bool) or not isinstance(rate, int | float):
-        raise Refused(400, f"managedLedgerMaxMarkDeleteRate is {str(rate)[:40]!a}, expected a number")
+        raise Refused(400, f"invalid managedLedgerMaxMarkDeleteRate {str(rate)[:40]!a}: expected a number")
     if rate < 0:
         raise Refused(412, "managedLedgerMaxMarkDeleteRate must be 0 or more")
     if (ensemble, writes, acks) != (1, 1, 1):
         raise not_supported(
-            f"persistence with {ensemble} bookies, {writes} writes and {acks} acknowledgements", "give 1, 1 and 1"
+            f"persistence with {ensemble} bookies, {writes} writes and {acks} acknowledgements", "set each to 1"
         )
     return dict(zip(names, (1, 1, 1), strict=True)) | {"managedLedgerMaxMarkDeleteRate": rate}
 
@@ -163,7 +163,7 @@ def read_subscribe_rate(body: Any) -> dict[str, Any] | None:
 
 
 def read_backlog_quota(body: Any, namespace: str) -> dict[str, Any] | None:
-    """Return a backlog quota; ``limit`` is the older name of ``limitSize``."""
+    """Return a backlog quota; ``limit`` is the old name of ``limitSize``."""
     quota = as_object(body, "backlog quota")
     if quota is None:
         return None
@@ -184,12 +184,12 @@ def read_backlog_quota(body: Any, namespace: str) -> dict[str, Any] | None:
 def check_quota_fits(
     quota: Mapping[str, Any] | None, retention: Mapping[str, int] | None, refusal: str, mib: int = 1024 * 1024
 ) -> None:
-    """Refuse a backlog quota with a retention policy that would delete messages which the quota still counts.
+    """Reject a backlog quota if the retention policy would delete messages that still count towards it.
 
     Args:
-        quota: by size; None if not set.
-        retention: None if not set.
-        refusal: error text.
+        quota: size-based quota, or None.
+        retention: retention policy, or None.
+        refusal: error message.
         mib: bytes per unit of retention size.
     """
     if quota is None or retention is None:
@@ -202,7 +202,7 @@ def check_quota_fits(
 
 
 def read_entry_filters(body: Any) -> None:
-    """Refuse entry filters: they are Java classes, and like a Pulsar without added ones this broker has none."""
+    """Reject entry filters. They are Java classes; like a Pulsar without custom filters, this broker has none."""
     filters = as_object(body, "entry filters")
     if filters is None:
         return

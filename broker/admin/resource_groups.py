@@ -1,7 +1,7 @@
-"""``/admin/v2/resourcegroups``: limits that the topics of several namespaces share.
+"""``/admin/v2/resourcegroups``: rate limits shared by the topics of several namespaces.
 
-All topics of the namespaces in a group together are limited to its publish rate and its dispatch rate. Pulsar divides
-these limits among its brokers; here they apply to the one broker.
+The topics of all namespaces in a group share its publish rate and its dispatch rate. Pulsar divides these limits among
+its brokers; here they apply to the single broker.
 
 Source: Pulsar's ResourceGroupsBase.
 """
@@ -24,7 +24,7 @@ _BITS = {
     "dispatchRateInMsgs": 32,
     "dispatchRateInBytes": 64,
 }
-"""The limits of a group, and the width of the number in Pulsar; -1 is unlimited."""
+"""Limits of a group -> their integer width in Pulsar; -1 is unlimited."""
 
 
 def _require(call: Call) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _require(call: Call) -> dict[str, Any]:
 
 
 async def _put(call: Call) -> None:
-    """Create a group, or change the limits that were sent."""
+    """Create a group, or change the limits in the request."""
     limits = _read(as_object(await call.json(), "resource group"))
     name = call.new_resource_group
     if call.namespaces.resource_group(name) is None:
@@ -52,7 +52,7 @@ def _read(body: Mapping[str, Any] | None) -> dict[str, int]:
         if value is None:
             continue
         if field not in _BITS:
-            raise Refused(400, f"unknown field {field!r} of a resource group: expected {', '.join(_BITS)}")
+            raise Refused(400, f"unknown resource group field {field!r}: expected {', '.join(_BITS)}")
         number = as_int(value, field, _BITS[field])
         if number is not None:
             limits[field] = number

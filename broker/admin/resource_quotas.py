@@ -1,6 +1,6 @@
-"""Resource quotas of bundles: used by Pulsar's load manager, which does not exist here, so the default always applies.
+"""Bundle resource quotas, which only Pulsar's load manager uses. This broker has none, so the default always applies.
 
-The default can be read and set. Other values are refused, since they would have no effect.
+The default can be read and set. Other values are rejected, because they would have no effect.
 
 Source: Pulsar's ResourceQuotasBase.
 """
@@ -34,7 +34,7 @@ def _check_bundle(call: Call) -> None:
 async def _keep_default(call: Call) -> None:
     quota = as_object(await call.json(), "a resource quota")
     if quota != DEFAULT_QUOTA:
-        raise not_supported("a resource quota", "there is no load manager that would act on it")
+        raise not_supported("changing resource quotas", "no load manager would apply them")
 
 
 async def _keep_default_of_bundle(call: Call) -> None:

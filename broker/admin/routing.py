@@ -1,4 +1,4 @@
-"""Router of the admin REST interface, with Pulsar's topic domains, Accept rule and error statuses."""
+"""Router of the admin REST API, with Pulsar's topic domains, Accept rule and error statuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JSON_TYPES = ("application/json", "application/*", "*/*")
 
 
 class _Domain(StringConvertor):
-    """A path parameter that must be a topic domain; with another word the path does not match."""
+    """A path parameter that must be a topic domain; with any other value the path does not match."""
 
     regex = "|".join(DOMAINS)
 
@@ -37,12 +37,12 @@ register_url_convertor("domain", _Domain())
 def make_router(
     make: Callable[[Request], Call], routes: Routes, guard: Guard[Call] | None = None
 ) -> router.RestRouter[Call]:
-    """Return the application for a table of routes, in which ``{domain}`` is a topic domain.
+    """Return the application for a route table in which ``{domain}`` is a topic domain.
 
     Args:
-        make: converts a request for the handlers.
-        routes: the table.
-        guard: authorization check before each handler.
+        make: converts a request to the handlers' call object.
+        routes: the route table.
+        guard: authorization check that runs before each handler.
     """
 
     def make_call(request: Request) -> Call:
@@ -54,12 +54,12 @@ def make_router(
 
 
 def path_in_table(path: str) -> str:
-    """Return a route's path as it is written in a table of routes."""
+    """Return a route's path in the form used in a route table."""
     return path.replace(_CHECKED_DOMAIN, DOMAIN)
 
 
 def of_existing(find: Callable[[Call], object], answer: Callable[[Call], Response | None]) -> Handler:
-    """Return a handler that finds the object in the path, or refuses, and then calls ``answer``."""
+    """Return a handler that looks up the object in the path, raising if it is missing, and then calls ``answer``."""
 
     async def handle(call: Call) -> Response | None:
         found = find(call)
@@ -71,7 +71,7 @@ def of_existing(find: Callable[[Call], object], answer: Callable[[Call], Respons
 
 
 def refuse(error: MagnetarError) -> Refused:
-    """Return the response for an error of the broker."""
+    """Return the response for a broker error."""
     match error:
         case BadVersion():
             return Refused(409, "Concurrent modification")
@@ -85,7 +85,7 @@ def refuse(error: MagnetarError) -> Refused:
 
 
 def _check_accept(request: Request) -> None:
-    """Refuse a client that does not accept JSON: Pulsar labels every admin response as JSON, whatever it is."""
+    """Reject a client that does not accept JSON. Pulsar labels every admin response as JSON, whatever its content."""
     accept = request.headers.get("accept", "").lower()
     if accept and not any(kind.split(";")[0].strip() in _JSON_TYPES for kind in accept.split(",")):
-        raise Refused(406, f"answers are application/json, but only {accept} is accepted")
+        raise Refused(406, f"responses are application/json, but the request accepts only {accept}")

@@ -1,6 +1,6 @@
-"""The schemas of topics over REST: read, upload, delete, test; also for topics that do not exist.
+"""REST endpoints that read, upload, delete and test topic schemas, including those of topics that do not exist.
 
-Source: Pulsar 4.0, SchemasResource; requests that cause an internal error there are refused with the reason.
+Source: Pulsar 4.0's SchemasResource. Requests that cause an internal error there are rejected with a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOPIC = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _FORGOTTEN = -1
 _UNKNOWN = -1
 _NO_LEDGER = -1
-"""Schemas are stored in the metadata store, not in ledgers."""
+"""Ledger id in responses: schemas are stored in the metadata store, not in ledgers."""
 
 
 def _name(call: Call) -> TopicName:
@@ -110,7 +110,7 @@ async def _delete(call: Call) -> Response:
 
 
 async def _compatibility(call: Call) -> Response:
-    """Answer whether a schema would be accepted, and, unlike Pulsar, the reason if not."""
+    """Return whether a schema would be accepted and, unlike Pulsar, the reason if not."""
     name = _name(call)
     schema = await _read(call)
     strategy = call.namespaces.schema_policy(name).strategy
@@ -135,19 +135,19 @@ async def _version(call: Call) -> Response:
 
 
 async def _read(call: Call) -> Schema:
-    """Return the schema in a body.
+    """Return the schema in a request body.
 
     Raises:
-        Refused: 400 without a schema, 422 for an unknown type.
+        Refused: 400 if the schema is missing, 422 if its type is unknown.
     """
     body = as_object(await call.json(), "a schema: type, schema, properties")
     if body is None:
-        raise Refused(400, "the request body is empty, expected a schema: type, schema, properties")
+        raise Refused(400, "empty request body: expected a schema with type, schema and properties")
     name, text = body.get("type"), body.get("schema")
     if not isinstance(name, str) or name not in SchemaType.__members__:
         raise Refused(422, f"invalid schema type {name!a:.80}: expected one of {', '.join(SchemaType.__members__)}")
     if not isinstance(text, str):
-        raise Refused(400, "the request body has no text in its field schema; give an empty one for primitive types")
+        raise Refused(400, "field schema of the request body is not a string: send an empty string for primitive types")
     properties = as_text_map(body.get("properties"), "properties") or {}
     try:
         data = key_value.from_text(text) if name == SchemaType.KEY_VALUE.name else text.encode()

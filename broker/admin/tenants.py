@@ -50,7 +50,7 @@ async def _delete(call: Call) -> None:
 
 
 async def _read(call: Call) -> dict[str, Any]:
-    """Return the TenantInfo of the body, validated as in Pulsar."""
+    """Return the TenantInfo in the body, validated as in Pulsar."""
     body = as_object(await call.json(), "tenant information")
     if body is None:
         raise Refused(412, "TenantInfo is null")

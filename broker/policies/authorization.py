@@ -1,4 +1,4 @@
-"""Authorization of a broker, with the permissions in its in-memory tenants and policies."""
+"""Broker authorization, based on permissions in the in-memory tenants and policies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NOBODY = Roles(None)
 
 
 class Authorization:
-    """Authorizes by the broker's own metadata; a `GrantsReader` that never waits.
+    """Authorization from the broker's own metadata; a `GrantsReader` that never waits.
 
     Attributes:
-        settings: of authorization.
+        settings: authorization settings.
     """
 
     def __init__(self, settings: AuthorizationSettings, namespaces: Namespaces) -> None:
@@ -28,20 +28,20 @@ class Authorization:
         self._namespaces = namespaces
 
     def grants(self, tenant: str, namespace: str) -> Grants:
-        """Return the current permissions, as `GrantsReader.read`."""
+        """Return the current permissions without waiting."""
         namespaces = self._namespaces
         policies = namespaces.policies(namespace) if namespaces.has_namespace(namespace) else None
         return grants_of(namespaces.tenant(tenant), policies)
 
     async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
-        """Return the current permissions, which are always fresh."""
+        """Return the current permissions, which are never stale."""
         return self.grants(tenant, namespace)
 
     def judge(self, roles: Roles | None, rule: Rule, resource: Resource) -> Refusal | None:
-        """Return the reason why roles may not do something, None if they may.
+        """Return why roles may not perform an operation, or None if they may.
 
-        None as roles is anonymous: authorization is only on with authentication, and a request that bypassed it must
-        not get any access.
+        If ``roles`` is None, the caller is anonymous. Authorization requires authentication, and a request that
+        bypassed it must not be allowed anything.
         """
         grants = self.grants(resource.tenant, resource.namespace)
         return judge(self.settings, roles or NOBODY, rule, resource, grants)

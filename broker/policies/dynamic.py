@@ -1,9 +1,9 @@
-"""Broker settings that an administrator changes at run time; changes survive a restart.
+"""Broker settings that an administrator can change at run time. Changes survive a restart.
 
-These are Pulsar's dynamic settings that this broker reads at each use. A changed setting overrides ``broker.conf``; a
-removed one falls back to it.
+These are the dynamic settings of Pulsar that this broker reads on each use. A changed setting overrides
+``broker.conf`` until the change is removed.
 
-Source: Pulsar's ServiceConfiguration, its fields that are dynamic.
+Source: the dynamic fields of Pulsar's ServiceConfiguration.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ CREATION_TYPE, PARTITIONS = "allowAutoTopicCreationType", "defaultNumPartitions"
 
 def _whole(text: str) -> int:
     if not _WHOLE.fullmatch(text):
-        raise ValueError("a whole number is expected")
+        raise ValueError("expected an integer")
     return int(text)
 
 
 def _number(text: str) -> float:
     if not _NUMBER.fullmatch(text):
-        raise ValueError("a number is expected")
+        raise ValueError("expected a number")
     return float(text)
 
 
 def _truth(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError("true or false is expected")
+        raise ValueError("expected true or false")
     return text.lower() == "true"
 
 
@@ -46,11 +46,11 @@ def _words(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting.
+    """A dynamic setting.
 
     Attributes:
-        field: of `BrokerConfig`.
-        read: parses a text into the field's value; raises ValueError.
+        field: field of `BrokerConfig`.
+        read: parses a string into the field's value; raises ValueError.
     """
 
     field: str
@@ -86,31 +86,31 @@ SETTINGS: Mapping[str, Setting] = {
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Setting("inactive_after_s", _number),
 }
 NAMES = frozenset((*SETTINGS, CREATION_TYPE, PARTITIONS))
-"""The dynamic settings; the last two form one setting together."""
+"""Names of the dynamic settings. The last two are combined into one field."""
 
 
 def check(name: str, value: str) -> None:
-    """Raise if a value is not valid for a setting.
+    """Raise if a value is invalid for a setting.
 
     Args:
         name: one of `NAMES`.
-        value: as text.
+        value: value as a string.
 
     Raises:
-        InvalidConfig: gives the expected value.
+        InvalidConfig: the value is invalid; the message says what is expected.
     """
     overridden(BrokerConfig(), {name: value})
 
 
 def overridden(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
-    """Return a broker's settings with some overridden.
+    """Return the broker's settings with some overridden.
 
     Args:
-        config: settings that the broker was started with.
-        values: texts by name; all of `NAMES`.
+        config: settings with which the broker was started.
+        values: strings by name; each name is in `NAMES`.
 
     Raises:
-        InvalidConfig: a value is not valid.
+        InvalidConfig: a value is invalid.
     """
     fields: dict[str, Any] = {}
     for name, value in values.items():
@@ -119,28 +119,28 @@ def overridden(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
             try:
                 fields[setting.field] = setting.read(value)
             except ValueError as error:
-                raise InvalidConfig(f"{name}={value[:80]!r} is refused: {error}") from error
+                raise InvalidConfig(f"invalid {name} {value[:80]!r}: {error}") from error
     if CREATION_TYPE in values or PARTITIONS in values:
         fields["auto_topic_partitions"] = _partitions(config, values)
     return replace(config, **fields) if fields else config
 
 
 def _partitions(config: BrokerConfig, values: Mapping[str, str]) -> int:
-    """Return the number of partitions of new topics; the setting only applies to partitioned creation."""
+    """Return the number of partitions of new topics, or 0 if they are not partitioned."""
     kind = values.get(CREATION_TYPE, PARTITIONED if config.auto_topic_partitions else NON_PARTITIONED)
     if kind not in (PARTITIONED, NON_PARTITIONED):
         raise InvalidConfig(f"invalid {CREATION_TYPE} {kind[:80]!r}: expected {PARTITIONED} or {NON_PARTITIONED}")
     try:
         number = _whole(values.get(PARTITIONS, str(config.auto_topic_partitions or 1)))
     except ValueError as error:
-        raise InvalidConfig(f"{PARTITIONS}: {error}") from error
+        raise InvalidConfig(f"invalid {PARTITIONS}: {error}") from error
     if number < 1:
-        raise InvalidConfig(f"{PARTITIONS}={number} is out of range; give 1 or more")
+        raise InvalidConfig(f"{PARTITIONS}={number} is out of range: expected 1 or more")
     return number if kind == PARTITIONED else 0
 
 
 def shown(config: BrokerConfig) -> dict[str, str]:
-    """Return the effective settings as texts."""
+    """Return the effective settings as strings."""
     texts = {name: as_text(getattr(config, setting.field)) for name, setting in SETTINGS.items()}
     partitions = config.auto_topic_partitions
     return texts | {

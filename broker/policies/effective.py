@@ -1,9 +1,10 @@
-"""The effective policies of one topic: its own, else its namespace's, else the broker's settings.
+"""Effective policies of a topic: its own, or else its namespace's, or else the broker's settings.
 
-Everything that limits a running topic is resolved once, on load and on policy changes, into one frozen record; no JSON
-is searched per message. A field is unset if its level does not define it; subscription types also if they are empty.
+All limits of a topic are resolved into one frozen record when the topic is loaded and when a policy changes, so that no
+JSON is searched per message. A field is unset at a level that does not define it; empty subscription types are also
+unset.
 
-Source: Pulsar's HierarchyTopicPolicies, and the policies object of its admin REST.
+Source: Pulsar's HierarchyTopicPolicies, and the policies object of its admin REST API.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 SIZE, AGE = "destination_storage", "message_age"
-"""The two types of backlog quotas: by size of the slowest subscription's backlog, by age of its oldest message."""
+"""The two backlog quota types: size of the slowest subscription's backlog, and age of its oldest message."""
 HOLD, EXCEPTION, EVICTION = "producer_request_hold", "producer_exception", "consumer_backlog_eviction"
-"""The actions above a backlog quota: `config.BACKLOG_POLICIES`."""
+"""Actions when a backlog quota is exceeded, as in `config.BACKLOG_POLICIES`."""
 RATES_BY_CLUSTER = ("topicDispatchRate", "subscriptionDispatchRate", "publishMaxMessageRate", "clusterSubscribeRate")
-"""Namespace fields with one value per cluster."""
+"""Namespace fields that have one value per cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class Rate:
     """A rate limit.
 
     Attributes:
-        messages: 0 is unlimited.
-        bytes: 0 is unlimited.
-        period_s: the period of both.
-        is_relative: whether the publish rate is added.
+        messages: messages per period; 0 means unlimited.
+        bytes: bytes per period; 0 means unlimited.
+        period_s: length of the period.
+        is_relative: whether the publish rate is added to the limit.
     """
 
     messages: int = 0
@@ -44,18 +45,18 @@ class Rate:
 
     @property
     def is_limit(self) -> bool:
-        """Whether there is a limit."""
+        """Whether messages or bytes are limited."""
         return self.messages > 0 or self.bytes > 0
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """Rates that many topics share: those of a resource group, or of the whole broker.
+    """Rate limits that many topics share: those of a resource group or of the whole broker.
 
     Attributes:
-        group: name of the resource group; empty for the whole broker.
-        publish_rate: of all producers of all these topics together.
-        dispatch_rate: of all their subscriptions together.
+        group: resource group name; empty for the whole broker.
+        publish_rate: rate of all producers of these topics combined.
+        dispatch_rate: rate of all subscriptions of these topics combined.
     """
 
     group: str
@@ -68,9 +69,9 @@ class Quota:
     """A backlog quota.
 
     Attributes:
-        limit_bytes: of the slowest subscription's backlog; negative is unlimited.
-        limit_s: age of its oldest message; 0 or less is unlimited.
-        policy: the action above the limit.
+        limit_bytes: size of the slowest subscription's backlog; a negative value means unlimited.
+        limit_s: age of its oldest message; 0 or less means unlimited.
+        policy: action when the limit is exceeded.
     """
 
     limit_bytes: int
@@ -80,12 +81,12 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class InactivityPolicy:
-    """When an inactive topic is deleted.
+    """The policy for deleting inactive topics.
 
     Attributes:
-        is_deleted: whether it is deleted at all.
-        mode: which topics count as inactive, see `BrokerConfig.inactive_mode`.
-        after_s: how long it has to be inactive.
+        is_deleted: whether inactive topics are deleted at all.
+        mode: which topics count as inactive; see `BrokerConfig.inactive_mode`.
+        after_s: how long a topic must be inactive before it is deleted.
     """
 
     is_deleted: bool
@@ -95,31 +96,31 @@ class InactivityPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """The effective policies of one topic. Numbers of 0 are unlimited.
+    """The effective policies of a topic. For numbers, 0 means unlimited.
 
     Attributes:
-        max_producers: connected producers.
-        max_consumers: connected consumers.
-        max_consumers_per_subscription: connected consumers of one subscription.
-        max_subscriptions: subscriptions of the topic.
-        max_unacked_per_consumer: unacknowledged messages of a shared consumer.
-        max_unacked_per_subscription: unacknowledged messages of all its consumers.
-        max_message_bytes: size of one entry.
+        max_producers: maximum number of connected producers.
+        max_consumers: maximum number of connected consumers.
+        max_consumers_per_subscription: maximum number of connected consumers of one subscription.
+        max_subscriptions: maximum number of subscriptions.
+        max_unacked_per_consumer: maximum number of unacknowledged messages of a shared consumer.
+        max_unacked_per_subscription: maximum number of unacknowledged messages of all consumers of a subscription.
+        max_message_bytes: maximum size of an entry.
         subscription_types: allowed subscription types.
         message_ttl_s: age at which messages expire for durable subscriptions.
-        subscription_expiration_s: how long a subscription without consumers is kept.
-        inactivity: when the topic is deleted as inactive.
+        subscription_expiration_s: how long a subscription without consumers is retained.
+        inactivity: policy for deleting the topic when it is inactive.
         snapshot_age_s: maximum time between two deduplication snapshots.
-        retention: of acknowledged messages.
-        size_quota: backlog quota by size.
-        age_quota: backlog quota by age.
-        publish_rate: of all producers together, per second.
-        dispatch_rate: of all subscriptions together.
-        subscription_rate: of each subscription without its own rate.
-        subscription_rates: of single subscriptions, by name.
-        subscribe_rate: how often one consumer may subscribe in a period.
+        retention: retention of acknowledged messages.
+        size_quota: size-based backlog quota.
+        age_quota: age-based backlog quota.
+        publish_rate: rate of all producers combined, per second.
+        dispatch_rate: rate of all subscriptions combined.
+        subscription_rate: rate of each subscription that has no rate of its own.
+        subscription_rates: rates of individual subscriptions, by name.
+        subscribe_rate: how often a consumer may subscribe in a period.
         encryption_required: whether producers must encrypt their messages.
-        shared_limits: rates that the topic shares with others, if any.
+        shared_limits: rate limits that the topic shares with others, if any.
     """
 
     max_producers: int
@@ -147,12 +148,12 @@ class EffectivePolicies:
 
 
 def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") -> Any:
-    """Return the stored policy of the topic, else of its namespace, or None if unset.
+    """Return the stored policy of the topic, or else of its namespace, or None if neither is set.
 
     Args:
-        field: its name.
-        levels: policies of the topic, and of its namespace.
-        cluster: selects the value if the namespace has one per cluster.
+        field: field name of the policy.
+        levels: policies of the topic and of its namespace.
+        cluster: cluster whose value is selected if the namespace has one per cluster.
     """
     own, namespace = levels
     if (value := own.get(field)) is not None:
@@ -168,9 +169,9 @@ def resolve(
 
     Args:
         config: the broker's settings.
-        namespace: policies of the topic's namespace.
-        own: policies of the topic itself.
-        group: limits of the namespace's resource group, if it has one.
+        namespace: the namespace's policies.
+        own: the topic's policies.
+        group: limits of the namespace's resource group, if any.
     """
 
     def get(field: str) -> Any:
@@ -231,7 +232,7 @@ def _broker_limits(config: BrokerConfig) -> SharedLimits:
 
 
 def group_limits(name: str, limits: Mapping[str, int]) -> SharedLimits:
-    """Return the limits of a stored resource group; -1 and 0 are unlimited."""
+    """Return the limits of a stored resource group; -1 and 0 mean unlimited."""
 
     def rate(kind: str) -> Rate:
         return Rate(max(limits.get(f"{kind}RateInMsgs", 0), 0), max(limits.get(f"{kind}RateInBytes", 0), 0))
@@ -240,7 +241,7 @@ def group_limits(name: str, limits: Mapping[str, int]) -> SharedLimits:
 
 
 def retention_of(limits: Mapping[str, int] | None, config: BrokerConfig) -> Retention:
-    """Return a retention policy, or the broker's default."""
+    """Return a retention policy, or the broker's default if unset."""
     if limits:
         minutes, megabytes = limits.get("retentionTimeInMinutes", 0), limits.get("retentionSizeInMB", 0)
     else:
@@ -261,14 +262,14 @@ def dispatch_rate_of(rate: Mapping[str, Any] | None, default: tuple[int, int]) -
 
 
 def publish_rate_of(rate: Mapping[str, Any] | None, config: BrokerConfig) -> Rate:
-    """Return a publish rate, or the broker's default."""
+    """Return a publish rate, or the broker's default if unset."""
     if rate is None:
         return Rate(config.publish_rate_messages, config.publish_rate_bytes)
     return Rate(max(rate.get("publishThrottlingRateInMsg", 0), 0), max(rate.get("publishThrottlingRateInByte", 0), 0))
 
 
 def subscribe_rate_of(rate: Mapping[str, Any] | None, config: BrokerConfig) -> Rate:
-    """Return a subscribe rate, which counts subscribes as messages."""
+    """Return a subscribe rate, with subscribe requests counted as messages."""
     if rate is None:
         return Rate(config.subscribe_rate, 0, config.subscribe_period_s)
     return Rate(max(rate.get("subscribeThrottlingRatePerConsumer", 0), 0), 0, max(rate.get("ratePeriodInSecond", 1), 1))

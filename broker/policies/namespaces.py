@@ -1,15 +1,14 @@
-"""Clusters, tenants, namespaces, policies and partitioned topics: read from memory, persisted in the metadata store.
+"""Clusters, tenants, namespaces, policies and partitioned topics: persisted in the metadata store, read from memory.
 
-Design: every lookup needs partitions and policies, so reads are synchronous and from memory. A write goes to the store
-with the version that memory holds, and memory is updated once the store has confirmed it. So two writers of one record
-never lose a change: the later one gets `BadVersion`, reads again and retries.
+Design: every lookup needs partitions and policies, so reads are synchronous and from memory. A write is sent to the
+store with the version in memory, and memory is updated after the store has confirmed the write. Concurrent writers of a
+record therefore never lose a change: the later writer gets `BadVersion`, rereads the record and retries.
 
-Others may change a ZooKeeper ensemble too, so the trees are watched: a changed path is read again, and memory takes
-over the stored value.
+Other processes may change records in ZooKeeper, so the trees are watched: a changed record is reread into memory.
 
-Invariant: memory never shows a value that is not durable, and never returns to an older version.
+Invariant: memory never contains a value that is not durable, and never reverts to an older version.
 
-The paths are those of Pulsar in ZooKeeper, so that the tree looks the same there.
+The paths are the same as Pulsar's in ZooKeeper, so that the trees look alike.
 """
 
 from __future__ import annotations
@@ -44,38 +43,38 @@ CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 TOPIC_PROPERTIES = "/admin/topic-properties"
-"""Our own path: Pulsar stores these with the managed ledger, which is in the data directory here."""
+"""Topic properties. Not a Pulsar path: Pulsar stores them with the managed ledger, here in the data directory."""
 TOPIC_POLICIES = "/admin/topic-policies"
-"""Our own path: Pulsar stores these in a topic per namespace. One object per topic, for all its partitions; unset
-fields are absent.
+"""Topic policies. Not a Pulsar path: Pulsar stores them in a topic per namespace. There is one object per topic, which
+applies to all its partitions; unset fields are absent.
 """
 LOCAL_POLICIES = "/admin/local-policies"
-"""Placement of a namespace on brokers and bookies; as in Pulsar, not part of its policies object."""
+"""Placement of namespaces on brokers and bookies. As in Pulsar, not part of the policies object."""
 RESOURCE_GROUPS = "/admin/resourcegroups"
 CONFIGURATION = "/admin/configuration"
-"""Dynamic settings of all brokers; texts by name."""
+"""Dynamic settings of all brokers: strings by name."""
 MAX_ATTEMPTS = 10
-"""Retries of a change whose record was changed concurrently."""
+"""Attempts at a change whose record was changed concurrently."""
 
 MAX_READ_AT_ONCE = 200
-"""Records of a tree that are loaded together."""
+"""Number of records of a tree to load concurrently."""
 REFRESH_DELAY_S = 1.0
-"""Delay before a changed record is read again after a store failure."""
+"""Delay before retrying to reread a changed record after a store failure."""
 
 JsonObject = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
 class Namespaces:
-    """Tenants, namespaces, policies and partitioned topics, in memory; `start` loads them.
+    """In-memory tenants, namespaces, policies and partitioned topics; `start` loads them.
 
     Attributes:
-        store: persists them, and records without a copy in memory.
-        cluster_name: of this broker.
+        store: metadata store, which also holds records without a copy in memory.
+        cluster_name: cluster of this broker.
         config: the broker's settings, including dynamic changes.
-        policy_changes: number of policy changes of namespaces or topics.
-        on_policies: called with the namespace, ``tenant/name``, whose policies changed, and the topic if only its
-            policies did; with empty names after a change of `config`, which affects all of them.
+        policy_changes: number of policy changes to namespaces and topics.
+        on_policies: called after policies changed, with the namespace (``tenant/name``), and the topic if only its
+            policies changed. Both names are empty after a change to `config`, which affects all of them.
     """
 
     def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
@@ -86,7 +85,7 @@ class Namespaces:
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self.policy_changes = 0
         self.on_policies: Callable[[str, str], None] = _tell_nobody
-        self._effective: dict[str, EffectivePolicies] = {}  # of topics without their own policies, by namespace
+        self._effective: dict[str, EffectivePolicies] = {}  # for topics without their own policies, by namespace
         self._leaving: set[str] = set()
         self._changed: dict[str, None] = {}  # in the order of the changes
         self._tasks = TaskSet("namespaces")
@@ -96,7 +95,7 @@ class Namespaces:
         return f"Namespaces(cluster={self.cluster_name!r}, records={len(self._records)})"
 
     async def start(self) -> None:
-        """Load everything, and create the clusters, tenants and namespaces that a standalone broker always has."""
+        """Load all records, and create the clusters, tenants and namespaces that a standalone broker always has."""
         roots = (
             CONFIGURATION, CLUSTERS, RESOURCE_GROUPS, POLICIES, LOCAL_POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES,
             TOPIC_POLICIES,
@@ -112,7 +111,7 @@ class Namespaces:
         }
         for namespace in ("public/default", "public/functions", "pulsar/system"):
             first[f"{POLICIES}/{namespace}"] = default_policies(self.cluster_name)
-        # The functions' own topics are logs without durable subscriptions: they must not be trimmed.
+        # Topics of the functions worker are logs without durable subscriptions and must not be trimmed.
         first[f"{POLICIES}/public/functions"]["retention_policies"] = {
             "retentionTimeInMinutes": -1,
             "retentionSizeInMB": -1,
@@ -122,14 +121,14 @@ class Namespaces:
     # Dynamic settings
 
     def changed_settings(self) -> dict[str, str]:
-        """Return the changed settings as texts by name."""
+        """Return the overridden settings as strings by name."""
         return {name: str(value) for name, value in (self._value(CONFIGURATION) or {}).items()}
 
     async def change_setting(self, name: str, value: str | None) -> None:
-        """Change a setting of all brokers; None resets each to its start value.
+        """Override a setting on all brokers; None restores each broker's initial value.
 
         Raises:
-            InvalidConfig: the value is not valid.
+            InvalidConfig: the value is invalid.
         """
 
         def change(values: JsonObject) -> JsonObject:
@@ -143,7 +142,7 @@ class Namespaces:
     # Clusters and tenants
 
     def clusters(self) -> list[str]:
-        """Return the names of the clusters."""
+        """Return the cluster names."""
         return self._names(CLUSTERS)
 
     def cluster(self, name: str) -> JsonObject | None:
@@ -155,7 +154,7 @@ class Namespaces:
         await self._create(f"{CLUSTERS}/{name}", data)
 
     async def change_cluster(self, name: str, change: Callable[[JsonObject], JsonObject]) -> None:
-        """Replace a cluster's data by the result of ``change``."""
+        """Replace a cluster's data with the result of ``change``."""
         await self._change(f"{CLUSTERS}/{name}", change)
 
     async def delete_cluster(self, name: str) -> None:
@@ -163,7 +162,7 @@ class Namespaces:
         await self._delete(f"{CLUSTERS}/{name}")
 
     def tenants(self) -> list[str]:
-        """Return the names of the tenants."""
+        """Return the tenant names."""
         return self._names(POLICIES)
 
     def tenant(self, name: str) -> JsonObject | None:
@@ -193,15 +192,15 @@ class Namespaces:
         return f"{POLICIES}/{namespace}" in self._records and namespace not in self._leaving
 
     def policies(self, namespace: str) -> Policies:
-        """Return the policies of ``tenant/name``, not to be modified; the defaults if the namespace does not exist."""
+        """Return the policies of ``tenant/name``, read-only; the defaults if the namespace does not exist."""
         value = self._value(f"{POLICIES}/{namespace}")
         return default_policies(self.cluster_name) if value is None else value
 
     def effective(self, name: TopicName) -> EffectivePolicies:
-        """Return the effective policies of a topic; topics without policies share one object per namespace."""
+        """Return the effective policies of a topic. Topics without policies share one object per namespace."""
         namespace = name.namespace_name
         own = self.topic_policies(name)
-        if own or not self.has_namespace(namespace):  # names chosen by clients are not cached
+        if own or not self.has_namespace(namespace):  # not cached, because clients choose the name
             return self._resolve(namespace, own)
         shared = self._effective.get(namespace)
         if shared is None:
@@ -215,19 +214,19 @@ class Namespaces:
         return resolve(self.config, policies, own, None if limits is None else group_limits(group, limits))
 
     def retention(self, namespace: str) -> Retention:
-        """Return the retention of acknowledged messages, or the broker's default."""
+        """Return the namespace's retention of acknowledged messages, or the broker's default."""
         return retention_of(self.policies(namespace).get("retention_policies"), self.config)
 
     def compaction_threshold(self, name: TopicName) -> int:
-        """Return the compaction threshold of a topic in bytes; 0 compacts only on request."""
+        """Return a topic's compaction threshold in bytes; 0 means compaction only on request."""
         return int(self._first_set(name, "compaction_threshold", self.config.compaction_threshold_bytes))
 
     def deduplication(self, name: TopicName) -> bool:
-        """Return whether duplicate entries of a topic's producers are dropped."""
+        """Return whether deduplication is enabled for a topic."""
         return bool(self._first_set(name, "deduplicationEnabled", self.config.deduplication))
 
     def delayed_delivery(self, name: TopicName) -> DelayPolicy:
-        """Return the delayed-delivery policy of a topic."""
+        """Return the delayed delivery policy of a topic."""
         policy = self._first_set(name, "delayed_delivery_policies", None)
         if policy is None:
             config = self.config
@@ -259,12 +258,12 @@ class Namespaces:
         return Strategy(self.config.schema_strategy)
 
     def _first_set(self, name: TopicName, field: str, default: Any) -> Any:
-        """Return a policy of the topic, else of its namespace, else ``default``."""
+        """Return a policy of the topic, or else of its namespace, or else ``default``."""
         value = first_set(field, (self.topic_policies(name), self.policies(name.namespace_name)), self.cluster_name)
         return default if value is None else value
 
     def max_topics(self, namespace: str) -> int:
-        """Return the topic limit of ``tenant/name``; 0 is unlimited."""
+        """Return the maximum number of topics in ``tenant/name``; 0 means unlimited."""
         limit = self.policies(namespace).get("max_topics_per_namespace")
         return self.config.max_topics_per_namespace if limit is None else int(limit)
 
@@ -274,7 +273,7 @@ class Namespaces:
         return min(self.config.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS)
 
     def auto_topic_creation(self, name: TopicName) -> AutoCreation:
-        """Return whether and how topics are created on first use, by the namespace's policy or the broker's."""
+        """Return the automatic topic creation policy of the namespace or the broker."""
         override = self.policies(name.namespace_name).get("autoTopicCreationOverride")
         if not override:
             return AutoCreation(self.config.allow_auto_topic_creation, self.config.auto_topic_partitions)
@@ -283,7 +282,7 @@ class Namespaces:
         return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
 
     def auto_subscription_creation(self, name: TopicName) -> bool:
-        """Return whether durable subscriptions are created on first use."""
+        """Return whether durable subscriptions are created automatically."""
         override = self._first_set(name, "autoSubscriptionCreationOverride", None)
         if not override:
             return self.config.allow_auto_subscription_creation
@@ -294,23 +293,23 @@ class Namespaces:
         await self._create(f"{POLICIES}/{namespace}", policies)
 
     async def change_policies(self, namespace: str, change: Callable[[Policies], Policies]) -> None:
-        """Replace the policies by the result of ``change``, which gets a copy."""
+        """Replace the policies with the result of ``change``, which receives a copy."""
         await self._change(f"{POLICIES}/{namespace}", change)
 
     def local_policies(self, namespace: str) -> Policies | None:
-        """Return the local policies of ``tenant/name``, not to be modified; None if they were never set."""
+        """Return the local policies of ``tenant/name``, read-only, or None if they were never set."""
         return self._value(f"{LOCAL_POLICIES}/{namespace}")
 
     async def change_local_policies(self, namespace: str, field: str, value: Any) -> None:
         """Set one local policy of ``tenant/name``; None removes it."""
         path = f"{LOCAL_POLICIES}/{namespace}"
-        # A removed policy stays as null: Pulsar answers differently if no local policy was ever set.
+        # A removed policy remains as null: Pulsar's response differs if no local policy was ever set.
         await self._change(path, lambda policies: policies | {field: value}, forgets_empty=True)
 
     # Resource groups
 
     def resource_groups(self) -> list[str]:
-        """Return the names of the resource groups."""
+        """Return the resource group names."""
         return self._names(RESOURCE_GROUPS)
 
     def resource_group(self, name: str) -> JsonObject | None:
@@ -338,13 +337,13 @@ class Namespaces:
         await self._delete(f"{RESOURCE_GROUPS}/{name}")
 
     async def delete_namespace(self, namespace: str, also: Callable[[str], Awaitable[None]] | None = None) -> None:
-        """Remove ``tenant/name``, which must have no topics, and all records under it.
+        """Remove ``tenant/name``, which must have no topics, and all records below it.
 
-        From the call on, nothing is created in it.
+        Nothing can be created in it once this is called.
 
         Args:
             namespace: ``tenant/name``.
-            also: removes its data elsewhere.
+            also: removes the namespace's data elsewhere.
         """
         self._leaving.add(namespace)
         try:
@@ -352,7 +351,7 @@ class Namespaces:
             if also is not None:
                 await also(namespace)
             await self._delete(f"{POLICIES}/{namespace}")
-            await self._delete_below(namespace)  # records that were being written when this began
+            await self._delete_below(namespace)  # records that were being written when this started
         finally:
             self._leaving.discard(namespace)
 
@@ -368,7 +367,7 @@ class Namespaces:
     # Topics
 
     def partitions(self, base: TopicName) -> int:
-        """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
+        """Return the number of partitions of a topic, or 0 if it is not partitioned or does not exist."""
         value = self._value(_topic_path(PARTITIONED_TOPICS, base))
         return 0 if value is None else min(int(value["partitions"]), MAX_PARTITIONS)
 
@@ -388,7 +387,7 @@ class Namespaces:
         await self._create(_topic_path(PARTITIONED_TOPICS, base), value)
 
     async def ensure_partitioned_topic(self, base: TopicName, partitions: int) -> int:
-        """Record a topic as partitioned unless it is already, and return its recorded number of partitions."""
+        """Record a topic as partitioned unless it already is, and return its recorded number of partitions."""
         if not self.partitions(base):
             try:
                 await self.create_partitioned_topic(base, partitions)
@@ -410,13 +409,13 @@ class Namespaces:
         await self.forget_grants(base, with_partitions=True)
 
     def properties(self, name: TopicName) -> dict[str, str]:
-        """Return the properties of a topic; empty if not set."""
+        """Return the properties of a topic, or an empty map if unset."""
         if partitioned := self._value(_topic_path(PARTITIONED_TOPICS, name)):
             return dict(partitioned.get("properties", {}))
         return dict(self._value(_topic_path(TOPIC_PROPERTIES, name)) or {})
 
     async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
-        """Replace the properties of a topic; empty ones are removed."""
+        """Replace the properties of a topic; an empty map removes the record."""
         partitioned = _topic_path(PARTITIONED_TOPICS, name)
         if partitioned in self._records:
             await self._change(partitioned, lambda value: value | {"properties": dict(properties)})
@@ -424,28 +423,28 @@ class Namespaces:
             await self._change(_topic_path(TOPIC_PROPERTIES, name), lambda _: dict(properties), forgets_empty=True)
 
     def topic_policies(self, name: TopicName) -> Policies:
-        """Return the policies of a topic, or of a partition's topic; not to be modified."""
+        """Return the policies of a topic, or of a partition's topic, read-only."""
         return self._value(_topic_path(TOPIC_POLICIES, name.base)) or {}
 
     async def change_topic_policies(self, name: TopicName, change: Callable[[Policies], Policies]) -> None:
-        """Replace the policies of a topic and its partitions by the result of ``change``; empty ones are removed."""
+        """Replace the policies of a topic and its partitions with the result of ``change``; remove empty ones."""
         await self._change(_topic_path(TOPIC_POLICIES, name.base), change, forgets_empty=True)
 
     async def forget_topic(self, name: TopicName) -> None:
-        """Remove properties, policies and permissions of a topic, including those being written to the store."""
+        """Remove the properties, policies and permissions of a topic, including those being written to the store."""
         await asyncio.gather(
             self._delete(_topic_path(TOPIC_PROPERTIES, name)), self._delete(_topic_path(TOPIC_POLICIES, name.base))
         )
         await self.forget_grants(name)
 
     async def forget_partition(self, name: TopicName) -> None:
-        """Remove properties and permissions of a partition; its policies belong to its topic."""
+        """Remove the properties and permissions of a partition; its policies belong to its topic."""
         # First: records being written to the store, including permissions, are in memory afterwards.
         await self._delete(_topic_path(TOPIC_PROPERTIES, name))
         await self.forget_grants(name)
 
     async def forget_grants(self, name: TopicName, *, with_partitions: bool = False) -> None:
-        """Remove the permissions on a topic, and on its partitions, so that later topics do not inherit them."""
+        """Remove the permissions on a topic and its partitions, so that a recreated topic does not inherit them."""
         of_partitions = f"{name}-partition-"
 
         def is_forgotten(topic: str) -> bool:
@@ -498,7 +497,7 @@ class Namespaces:
             self._override_config()
 
     def _override_config(self) -> None:
-        """Apply changed dynamic settings. Invalid values, for example written by another broker, are ignored."""
+        """Apply changed dynamic settings, ignoring invalid values, which another broker may have written."""
         values = self.changed_settings()
         for name in list(values):
             try:
@@ -506,7 +505,7 @@ class Namespaces:
                     raise InvalidConfig(f"{name} is not a dynamic setting")
                 dynamic.check(name, values[name])
             except InvalidConfig as error:
-                log.error("metadata record %s: %s; it is ignored", CONFIGURATION, error)
+                log.error("ignored a setting in metadata record %s: %s", CONFIGURATION, error)
                 del values[name]
         config = dynamic.overridden(self._base_config, values)
         if config != self.config:
@@ -514,13 +513,13 @@ class Namespaces:
             self._tell_all()
 
     def _tell_all(self) -> None:
-        """Notify all topics of a change that may affect any of them."""
+        """Notify all topics of a change that affects any topic."""
         self.policy_changes += 1
         self._effective.clear()
         self.on_policies("", "")
 
     async def _load(self, root: str) -> None:
-        """Read a tree, a bounded number of records at a time, as each read has its own deadline."""
+        """Read a tree, a bounded number of records at a time because each read has its own deadline."""
         to_read = [root]
         while to_read:
             paths = to_read[-MAX_READ_AT_ONCE:]
@@ -538,12 +537,12 @@ class Namespaces:
         self._keep(path, _decode(path, record.value), record.version)
 
     def _note(self, change: Change) -> None:
-        """Handle a change in the store, usually our own."""
+        """Handle a change in the store, usually one made by this process."""
         held = self._records.get(change.path)
         if change.version != (None if held is None else held[1]):
             self._changed[change.path] = None
             if self._refreshing is None or self._refreshing.done():
-                self._refreshing = self._tasks.keep(self._refresh, "reading changed records again")
+                self._refreshing = self._tasks.keep(self._refresh, "reloading changed records")
 
     async def _refresh(self) -> None:
         while self._changed:
@@ -555,17 +554,19 @@ class Namespaces:
             except ClosedError:
                 return
             except StorageError as error:
-                log.warning("%s; trying again", error)
+                log.warning("cannot reload a changed metadata record: %s; retrying", error)
                 self._changed[path] = None
                 await asyncio.sleep(REFRESH_DELAY_S)
                 continue
-            if self._records.get(path) is not held:  # changed by us meanwhile: the record read may be older
+            if (
+                self._records.get(path) is not held
+            ):  # changed by this process meanwhile: the record just read may be older
                 self._changed[path] = None
                 continue
             try:
                 value = None if record is None else _decode(path, record.value)
             except StorageError as error:
-                log.error("%s; until then what it was before holds", error)
+                log.error("%s; keeping its previous value until then", error)
                 continue
             self._forget(path)
             if record is not None and value is not None:
@@ -577,17 +578,17 @@ class Namespaces:
     async def _change(
         self, path: str, change: Callable[[JsonObject], JsonObject], *, forgets_empty: bool = False
     ) -> None:
-        """Write the result of ``change``, which gets a copy of the current value; retried on concurrent writes.
+        """Write the result of ``change``, which receives a copy of the current value; retry on concurrent writes.
 
         Args:
-            path: of the record.
+            path: record path.
             change: returns the new value.
             forgets_empty: True if an empty record is equivalent to a missing one.
         """
         for _ in range(MAX_ATTEMPTS):
             held = self._records.get(path)
             if held is None and not forgets_empty:
-                raise BadVersion(f"metadata record {path} was deleted meanwhile")
+                raise BadVersion(f"metadata record {path} was deleted concurrently: retry")
             value = change({} if held is None else json.loads(_encode(held[0])))
             try:
                 if value or not forgets_empty:
@@ -600,10 +601,10 @@ class Namespaces:
                 await self._read_again(path)
             else:
                 return
-        raise BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
+        raise BadVersion(f"metadata record {path} was changed concurrently in each of {MAX_ATTEMPTS} attempts: retry")
 
     async def _read_again(self, path: str) -> None:
-        """Update memory to the stored value."""
+        """Reread a record into memory."""
         record = await self.store.get(path)
         self._forget(path)
         if record is not None:
@@ -627,12 +628,14 @@ def _decode(path: str, value: bytes) -> JsonObject:
         decoded = json.loads(value)
     except (ValueError, RecursionError) as exc:
         raise StorageError(
-            f"metadata record {path} is not valid JSON ({exc}): correct or delete it in the store"
+            f"metadata record {path} is not valid JSON ({exc}): fix or delete it in the metadata store"
         ) from exc
     if not isinstance(decoded, dict):
-        raise StorageError(f"metadata record {path} is not a JSON object: correct or delete it in the store")
+        raise StorageError(f"metadata record {path} is not a JSON object: fix or delete it in the metadata store")
     if path.startswith(PARTITIONED_TOPICS) and type(decoded.get("partitions")) is not int:
-        raise StorageError(f"metadata record {path} has no number as partitions; correct or delete it in the store")
+        raise StorageError(
+            f"field partitions of metadata record {path} is not an integer: fix or delete it in the metadata store"
+        )
     return decoded
 
 

@@ -1,4 +1,4 @@
-"""The policies of a namespace: Pulsar's JSON object, its defaults, and the types of the values that the broker uses."""
+"""Namespace policies: Pulsar's JSON object, its defaults, and types for the values that the broker uses."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from zlib import crc32
 from ..schemas.compatibility import Strategy
 
 Policies = dict[str, Any]
-"""The object as Pulsar stores and returns it; unset fields are absent. Treated as immutable once stored."""
+"""The policies object in Pulsar's stored format, without unset fields. Must not be modified once stored."""
 
 DEFAULT_BUNDLES = 4
 MAX_BUNDLES = 4096
-"""Bundles only label ranges of topics here, so this only bounds the record."""
+"""Maximum number of bundles, which limits the size of the record. Bundles only label topic ranges here."""
 MAX_PARTITIONS = 10_000
-"""Partitions of one topic; each partition is a topic with its own files and cursors."""
+"""Maximum number of partitions of a topic. Each partition has its own files and cursors."""
 _TOP = 0xFFFFFFFF
 
 
 class Retention(NamedTuple):
-    """How long and how much acknowledged data is kept; -1 is unlimited, 0 and 0 keeps nothing."""
+    """Retention of acknowledged data by time and size; -1 means unlimited. If both are 0, nothing is retained."""
 
     time_ms: int
     size_bytes: int
 
 
 class AutoCreation(NamedTuple):
-    """Whether topics are created on first use, and with how many partitions (0: not partitioned)."""
+    """Whether topics are created automatically, and with how many partitions (0 for non-partitioned topics)."""
 
     is_allowed: bool
     partitions: int
 
 
 class DelayPolicy(NamedTuple):
-    """The delayed-delivery policy of a topic.
+    """The delayed delivery policy of a topic.
 
     Attributes:
-        is_active: whether messages are delayed.
-        tick_ms: messages that become due within one tick are delivered together.
-        max_delay_ms: messages with a longer delay are refused; 0 is unlimited.
+        is_active: whether delayed delivery is enabled.
+        tick_ms: messages that become due within the same tick are delivered together.
+        max_delay_ms: maximum delay; messages with a longer delay are rejected. 0 means unlimited.
     """
 
     is_active: bool
@@ -58,7 +58,7 @@ OLD_STRATEGIES = {
     "ForwardTransitive": Strategy.FORWARD_TRANSITIVE,
     "FullTransitive": Strategy.FULL_TRANSITIVE,
 }
-"""Values of `schemaAutoUpdateCompatibilityStrategy`, used if `schemaCompatibilityStrategy` is not set."""
+"""Values of `schemaAutoUpdateCompatibilityStrategy`, which applies if `schemaCompatibilityStrategy` is unset."""
 
 
 class SchemaPolicy(NamedTuple):
@@ -67,7 +67,7 @@ class SchemaPolicy(NamedTuple):
     Attributes:
         strategy: the required compatibility of a new schema; never UNDEFINED.
         allows_updates: whether producers and consumers may add schemas.
-        is_enforced: whether producers without a schema are refused on topics with one.
+        is_enforced: whether producers without a schema are rejected on topics that have one.
     """
 
     strategy: Strategy
@@ -76,7 +76,7 @@ class SchemaPolicy(NamedTuple):
 
 
 def default_policies(cluster: str, bundles: Mapping[str, Any] | None = None) -> Policies:
-    """Return the policies of a namespace that was created without any."""
+    """Return the default policies of a namespace."""
     return {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": [cluster],
@@ -104,7 +104,7 @@ def default_policies(cluster: str, bundles: Mapping[str, Any] | None = None) -> 
 
 
 def make_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a BundlesData object: the given boundaries, or an even division by ``numBundles``."""
+    """Return a BundlesData object with the given boundaries, or evenly divided into ``numBundles``."""
     boundaries = wanted.get("boundaries")
     if not boundaries:
         count = min(int(wanted.get("numBundles") or 0), MAX_BUNDLES)
@@ -121,7 +121,7 @@ def topic_hash(full_name: str) -> int:
 
 
 def bundle_of(boundaries: Sequence[str], full_name: str) -> str:
-    """Return the bundle (``0xlow_0xhigh``) of a topic; the last one includes its upper boundary."""
+    """Return a topic's bundle (``0xlow_0xhigh``). The last bundle includes its upper boundary."""
     wanted = topic_hash(full_name)
     for low, high in itertools.pairwise(boundaries):
         if wanted < int(high, 16):

@@ -1,8 +1,8 @@
-"""Token buckets: how much may pass now, and how long to wait otherwise.
+"""Token buckets that compute how much may pass now, and how long to wait otherwise.
 
-A bucket holds the amount for one period and fills steadily. Any amount may be taken from a non-empty bucket, even more
-than it holds, and then nothing passes until the deficit is refilled: a batch larger than a bucket passes too, and the
-average is the rate, whatever the sizes. Nothing here waits.
+A bucket holds the amount for one period and is refilled continuously. Any amount may be taken from a non-empty bucket,
+even more than it holds; nothing passes then until the deficit is refilled. So even a batch larger than the bucket
+passes, and the average rate is met for messages of any size. Nothing here blocks.
 
 Source: Pulsar's publish and dispatch rate limiters (PIP-322).
 """
@@ -15,30 +15,30 @@ from collections.abc import Callable, Hashable, Iterable
 from .effective import Rate, SharedLimits
 
 SHORTEST_WAIT_S = 0.005
-"""Avoids a timer per message at high rates."""
+"""Minimum wait, which avoids a timer per message at high rates."""
 LONGEST_WAIT_S = 1.0
-"""Limits a wait for a large debt, so that a changed rate takes effect meanwhile."""
+"""Maximum wait, even for a large deficit, so that a changed rate takes effect soon."""
 NO_LIMIT = 1 << 62
 
 
 class TokenBucket:
-    """The allowance of one quantity.
+    """Token bucket for one quantity.
 
     Attributes:
-        tokens: how much may pass now; negative after a larger amount passed.
+        tokens: amount that may pass now; negative after a larger amount passed.
     """
 
     __slots__ = ("_amount", "_at_s", "_period_s", "tokens")
 
     def __init__(self, amount: float, period_s: float, now_s: float) -> None:
-        """Begin with a full bucket; ``amount`` passes in ``period_s``."""
+        """Create a full bucket that admits ``amount`` per ``period_s``."""
         self._amount = amount
         self._period_s = period_s
         self._at_s = now_s
         self.tokens = amount
 
     def fill(self, now_s: float, extra_per_s: float = 0.0) -> None:
-        """Refill for the time since the last call; ``extra_per_s`` is added to the rate."""
+        """Refill the bucket for the time since the last call; ``extra_per_s`` is added to the rate."""
         amount = self._amount + extra_per_s * self._period_s
         passed_s = max(now_s - self._at_s, 0.0)
         self._at_s = now_s
@@ -46,30 +46,30 @@ class TokenBucket:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait before the next check; 0 if something may pass now."""
+        """Time to wait before the next check, or 0 if something may pass now."""
         if self.tokens > 0:
             return 0.0
         return min(max(-self.tokens * self._period_s / self._amount, SHORTEST_WAIT_S), LONGEST_WAIT_S)
 
 
 class RateLimit:
-    """A limit by messages, bytes, or both.
+    """Rate limit for messages, bytes, or both.
 
     Attributes:
         rate: the configured rate.
-        stops: how often a caller had to wait.
-        stopped_by: the quantity that caused the last wait: Msg or Bytes.
+        stops: number of times that a caller had to wait.
+        stopped_by: quantity that caused the last wait, Msg or Bytes.
     """
 
     def __init__(
         self, rate: Rate, clock: Callable[[], float], published: Callable[[], tuple[float, float]] | None = None
     ) -> None:
-        """Begin with full buckets.
+        """Create a limit with full buckets.
 
         Args:
-            rate: limits messages, bytes or both.
-            clock: monotonic seconds.
-            published: returns messages and bytes per second to add to a relative rate.
+            rate: limit for messages, bytes or both.
+            clock: returns monotonic seconds.
+            published: returns the messages and bytes per second to add to a relative rate.
         """
         self.rate = rate
         self.stops = 0
@@ -81,7 +81,7 @@ class RateLimit:
         self._bytes = TokenBucket(rate.bytes, rate.period_s, now_s) if rate.bytes else None
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next check; 0 if something may pass now."""
+        """Return the time to wait before the next check, or 0 if something may pass now."""
         now_s = self._clock()
         extra = self._published() if self._published is not None else (0.0, 0.0)
         longest_s = 0.0
@@ -101,38 +101,38 @@ class RateLimit:
             self._bytes.tokens -= bytes_
 
     def room(self) -> tuple[int, int]:
-        """Return how many messages and bytes may pass, at least 1 of each; call `wait_s` first."""
+        """Return how many messages and bytes may pass, at least 1 each. Call `wait_s` first."""
         messages = NO_LIMIT if self._messages is None else max(int(self._messages.tokens), 1)
         bytes_ = NO_LIMIT if self._bytes is None else max(int(self._bytes.tokens), 1)
         return messages, bytes_
 
 
 class SharedRateLimit(RateLimit):
-    """A limit that several topics share."""
+    """Rate limit shared by several topics."""
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next check, with some jitter.
+        """Return the time to wait before the next check, with jitter.
 
-        Otherwise a caller that was served once would always be the first to check again, and the others would starve.
+        Without jitter, a caller that was served once would always be the first to check, and others would starve.
         """
         wait_s = super().wait_s()
         return wait_s * random.uniform(1.0, 1.5) if wait_s else 0.0  # noqa: S311 - fairness, not a secret
 
 
 class SharedRates:
-    """The limits that topics of a broker share, by kind and resource group; each exists once."""
+    """Limits shared by topics of a broker, one for each kind and resource group."""
 
     def __init__(self) -> None:
         self._limits: dict[tuple[str, str], SharedRateLimit] = {}
 
     def publish_limits(self, shared: Iterable[SharedLimits], clock: Callable[[], float]) -> tuple[SharedRateLimit, ...]:
-        """Return the publish limits; ``shared`` as in `EffectivePolicies`."""
+        """Return the publish limits for ``shared`` limits of `EffectivePolicies`."""
         return self._found("publish", [(limits.group, limits.publish_rate) for limits in shared], clock)
 
     def dispatch_limits(
         self, shared: Iterable[SharedLimits], clock: Callable[[], float]
     ) -> tuple[SharedRateLimit, ...]:
-        """Return the dispatch limits; ``shared`` as in `EffectivePolicies`."""
+        """Return the dispatch limits for ``shared`` limits of `EffectivePolicies`."""
         return self._found("dispatch", [(limits.group, limits.dispatch_rate) for limits in shared], clock)
 
     def _found(
@@ -150,11 +150,11 @@ class SharedRates:
 
 
 MAX_SUBSCRIBERS = 10_000
-"""Consumers of a topic whose subscribes are counted at a time; beyond it, the oldest is forgotten."""
+"""Maximum number of consumers per topic whose subscribe requests are counted; beyond it, the oldest is evicted."""
 
 
 class SubscribeLimit:
-    """How often each consumer may subscribe in a period."""
+    """Rate limit for subscribe requests of each consumer."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
         self.rate = rate
@@ -163,7 +163,7 @@ class SubscribeLimit:
         self._times: dict[Hashable, int] = {}
 
     def admits(self, consumer: Hashable) -> bool:
-        """Return whether a consumer may subscribe now, and count it if so."""
+        """Return whether a consumer may subscribe now, and count the request if so."""
         now_s = self._clock()
         if now_s >= self._ends_s:
             self._times.clear()
@@ -183,7 +183,7 @@ def follow(
     clock: Callable[[], float],
     published: Callable[[], tuple[float, float]] | None = None,
 ) -> RateLimit | None:
-    """Return the limit for a rate: the existing one if the rate is unchanged, or None if unlimited."""
+    """Return the limit for a rate, which is the existing one if the rate is unchanged, or None if unlimited."""
     if not rate.is_limit:
         return None
     return limit if limit is not None and limit.rate == rate else RateLimit(rate, clock, published)

@@ -1,9 +1,9 @@
-"""Avro rules for two definitions: whether one can read data of the other, and whether they are the same.
+"""Avro rules for two definitions: whether one can read data of the other, and whether they are equal.
 
-Apache's own `avro` package decides on resolution. Two of its checks are skipped, as in Pulsar (Java's resolution):
-records may have different names, and the reader's enum may lack symbols of the writer.
+Apache's own `avro` package implements schema resolution. As in Pulsar, which uses Java's resolution, two of its checks
+are skipped: records may have different names, and the reader's enum may lack symbols of the writer's.
 
-Import it only where a definition is used: most brokers have none, and it takes 0.5 MB.
+Import this module only where a definition is used: it takes 0.5 MB, and most brokers have no Avro schema.
 
 Errors: a definition that cannot be parsed raises `InvalidDefinition`.
 
@@ -30,19 +30,19 @@ from avro.schema import EnumSchema, Field, NamedSchema, RecordSchema, Schema, Un
 from .model import InvalidDefinition
 
 MAX_DEPTH = 100
-"""Maximum nesting of JSON in a definition: its parser is recursive."""
+"""Maximum JSON nesting of a definition, as its parser is recursive."""
 MAX_COMPARED = 50_000
-"""Maximum pairs of types in one check, which takes about a second."""
+"""Maximum number of type pairs compared in one check, which takes about a second."""
 MAX_SHOWN = 8
-"""Maximum branches of a union in a text."""
+"""Maximum number of union branches in a message."""
 _COMPATIBLE = SchemaCompatibilityResult(SchemaCompatibilityType.compatible)
 _NAME = re.compile(r"(?!\d)\w+")
 _NOT_RESOLVED = ("logicalType", "doc")
-"""Members without effect on resolution; the library warns of unknown logical types."""
+"""Members that do not affect resolution; the library warns about unknown logical types."""
 
 
 class _Indexed:
-    """A writer's record with its fields indexed by name; the library rebuilds that index for each field."""
+    """A writer's record with its fields indexed by name. The library would rebuild this index for each field."""
 
     def __init__(self, record: RecordSchema) -> None:
         self.type = record.type
@@ -50,7 +50,7 @@ class _Indexed:
 
 
 class _Checker(ReaderWriterCompatibilityChecker):
-    """The library's check with Java's rules, and with a limit on comparisons."""
+    """The library's compatibility check with Java's rules and a limit on comparisons."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -58,15 +58,17 @@ class _Checker(ReaderWriterCompatibilityChecker):
         self._indexed: dict[int, _Indexed] = {}
 
     def can_read(self, reader: Schema, writer: Schema) -> bool:
-        """Return whether data of ``writer`` can be read with ``reader``."""
+        """Return whether data written with ``writer`` can be read with ``reader``."""
         result = self.get_compatibility(reader, writer)
         return bool(result.compatibility is SchemaCompatibilityType.compatible)
 
     def calculate_compatibility(self, reader: Schema, writer: Schema, location: list[str]) -> SchemaCompatibilityResult:
-        """Decide without the names of records and the symbols of enums."""
+        """Return the compatibility, ignoring record names and enum symbols."""
         self._left -= 1
         if self._left < 0:
-            raise InvalidDefinition(f"schemas that take more than {MAX_COMPARED} comparisons of types are not compared")
+            raise InvalidDefinition(
+                f"the schemas are too complex to compare: more than {MAX_COMPARED} type comparisons"
+            )
         if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
             indexed = self._indexed.get(id(writer))
             if indexed is None:
@@ -75,27 +77,26 @@ class _Checker(ReaderWriterCompatibilityChecker):
         if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema) and reader.name == writer.name:
             return _COMPATIBLE
         if isinstance(reader, UnionSchema) and isinstance(writer, NamedSchema):
-            # Any branch may read it. The branch of the same name is tried first: it usually can, and the others are
-            # costly.
+            # Any branch may match. The branch with the same name is checked first, as it usually does and the others
+            # are expensive to check.
             named = (branch for branch in reader.schemas if getattr(branch, "name", None) == writer.name)
             if any(self.can_read(branch, writer) for branch in named):
                 return _COMPATIBLE
-        return super().calculate_compatibility(
-            reader, writer, []
-        )  # we find locations ourselves, and these grow with the depth
+        # Without locations: they are computed separately, and the library's grow with the depth.
+        return super().calculate_compatibility(reader, writer, [])
 
 
 def parse(data: bytes) -> Schema:
-    """Return the schema of a JSON definition.
+    """Parse a JSON definition.
 
     Raises:
-        InvalidDefinition: the text is not an Avro schema.
+        InvalidDefinition: the definition is not an Avro schema.
     """
     return _made(_loaded(data))
 
 
 def is_same(one: bytes, other: bytes) -> bool:
-    """Return whether two definitions are the same schema, apart from documentation, aliases and whitespace.
+    """Return whether two definitions are the same schema, ignoring documentation, aliases and whitespace.
 
     Raises:
         InvalidDefinition: one of them is not an Avro schema.
@@ -104,10 +105,10 @@ def is_same(one: bytes, other: bytes) -> bool:
 
 
 def difference(reader: Schema, writer: Schema) -> str | None:
-    """Return why data of ``writer`` cannot be read with ``reader``, naming the field; None if it can.
+    """Return why data written with ``writer`` cannot be read with ``reader``, naming the field, or None if it can.
 
     Raises:
-        InvalidDefinition: the two are too large to compare.
+        InvalidDefinition: the schemas are too large to compare.
     """
     checker = _Checker()
     if checker.can_read(reader, writer):
@@ -132,7 +133,7 @@ def _differences(
             if theirs is not None:
                 yield from _differences(checker, field.type, theirs.type, inner, seen)
             elif not field.has_default:
-                yield f"field {inner} has no default value, and the data lacks it"
+                yield f"field {inner} has no default value and is missing from the data"
     for name in ("items", "values"):
         mine, others = getattr(reader, name, None), getattr(writer, name, None)
         if isinstance(mine, Schema) and isinstance(others, Schema):
@@ -168,9 +169,9 @@ def _loaded(data: bytes) -> Any:
 
 
 def _checked(value: Any, depth: int) -> Any:
-    """Return a definition after checking its depth and names."""
+    """Validate the depth and names of a definition, and return it."""
     if depth > MAX_DEPTH:
-        raise InvalidDefinition(f"it is nested more than {MAX_DEPTH} levels deep")
+        raise InvalidDefinition(f"the definition is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, list):
         return [_checked(item, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -200,7 +201,7 @@ def _stripped(value: Any) -> Any:
 
 
 def _identity(value: Any) -> Any:
-    """Return the compared part of a definition: like Java's `Schema.equals`, without documentation and aliases."""
+    """Return the compared part of a definition, without documentation and aliases, as in Java's `Schema.equals`."""
     if isinstance(value, list):
         return [_identity(item) for item in value]
     if not isinstance(value, dict):

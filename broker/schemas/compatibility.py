@@ -1,8 +1,8 @@
-"""Whether a new schema is compatible with the existing ones of a topic, and why not.
+"""Compatibility checks of a new schema against a topic's existing schemas.
 
-Errors: an incompatible schema raises `Incompatible`, whose text names the field that differs.
+Errors: an incompatible schema raises `Incompatible`, whose message names the field that differs.
 
-Source: Pulsar 4.0, SchemaCompatibilityCheck and its implementations, and SchemaRegistryServiceImpl.
+Source: Pulsar 4.0's SchemaCompatibilityCheck with its implementations, and SchemaRegistryServiceImpl.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .validity import old_json_schema
 
 
 class Strategy(Enum):
-    """What a new schema must be compatible with; Pulsar's names. `UNDEFINED` defers to the next level."""
+    """Compatibility strategy for new schemas, with Pulsar's names. `UNDEFINED` defers to the next level."""
 
     UNDEFINED = "UNDEFINED"
     ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
@@ -31,7 +31,7 @@ class Strategy(Enum):
 
     @property
     def is_transitive(self) -> bool:
-        """Whether all versions are checked, not only the last one."""
+        """Whether all versions are checked instead of only the last one."""
         return self.value.endswith("_TRANSITIVE")
 
     @property
@@ -41,7 +41,7 @@ class Strategy(Enum):
 
     @property
     def is_read_by_old(self) -> bool:
-        """Whether the old schemas must be able to read new data."""
+        """Whether old schemas must be able to read new data."""
         return self.value.startswith(("FORWARD", "FULL"))
 
 
@@ -67,7 +67,7 @@ def version_of(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
 
 
 def identical(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
-    """Return the version with an identical definition, or None; a fast path, as nothing is parsed."""
+    """Return the version with an identical definition, or None. This is a fast path without parsing."""
     type_ = stored_type(schema.type)
     for version in versions:
         if version.schema.type == type_ and version.schema.data == schema.data:
@@ -76,15 +76,15 @@ def identical(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
 
 
 def check_new(schema: Schema, versions: Sequence[SchemaVersion], strategy: Strategy) -> None:
-    """Raise unless a new schema is compatible.
+    """Raise if a new schema is incompatible with the existing versions.
 
     Args:
-        schema: the new one; its definition is valid.
+        schema: new schema, with a valid definition.
         versions: the topic's versions, oldest first.
         strategy: the required compatibility.
 
     Raises:
-        Incompatible: it is not.
+        Incompatible: the schema is incompatible.
     """
     if strategy is Strategy.ALWAYS_COMPATIBLE or not versions:
         return
@@ -103,10 +103,10 @@ def check_new(schema: Schema, versions: Sequence[SchemaVersion], strategy: Strat
 
 
 def check_consumer(schema: Schema, versions: Sequence[SchemaVersion], strategy: Strategy) -> None:
-    """Raise unless a consumer's schema can read a topic with ``versions``, oldest first.
+    """Raise unless a consumer's schema can read a topic's ``versions``, listed oldest first.
 
     Raises:
-        Incompatible: it cannot.
+        Incompatible: the schema cannot read them.
     """
     if strategy is Strategy.ALWAYS_COMPATIBLE:
         return
@@ -145,18 +145,18 @@ def _check_pair(old: Schema, new: Schema, strategy: Strategy, label: str) -> Non
 def _check_avro(old: Schema, new: Schema, strategy: Strategy, label: str) -> None:
     beginning = f"Error during schema compatibility check with strategy {strategy.value}: "
     if strategy is Strategy.ALWAYS_INCOMPATIBLE:
-        raise Incompatible(f"{beginning}Unable to read schema: no schema is taken besides {label}")
+        raise Incompatible(f"{beginning}Unable to read schema: no other schema is allowed next to {label}")
     from .avro_rules import difference, parse
 
     theirs, ours = parse(old.data), parse(new.data)
     if strategy.is_read_by_old and (text := difference(theirs, ours)) is not None:
-        raise Incompatible(f"{beginning}Unable to read schema: the new one, using {label}: {text}")
+        raise Incompatible(f"{beginning}Unable to read schema: the new schema, using {label}: {text}")
     if strategy.reads_old and (text := difference(ours, theirs)) is not None:
-        raise Incompatible(f"{beginning}Unable to read schema: {label}, using the new one: {text}")
+        raise Incompatible(f"{beginning}Unable to read schema: {label}, using the new schema: {text}")
 
 
 def _check_json(old: Schema, new: Schema, strategy: Strategy, label: str) -> None:
-    """Check Avro definitions; JSON Schema definitions of old clients may be replaced by Avro and vice versa."""
+    """Check Avro definitions. JSON Schema definitions of old clients may be replaced with Avro and vice versa."""
     before, after = _old_json(old), _old_json(new)
     if before is None and after is None:
         _check_avro(old, new, strategy, label)

@@ -1,4 +1,4 @@
-"""KEY_VALUE schemas: two schemas combined in one definition and its properties.
+"""KEY_VALUE schemas, which combine two schemas in one definition and its properties.
 
 Source: Pulsar 4.0, KeyValueSchemaInfo and SchemaUtils.
 """
@@ -15,7 +15,7 @@ _LENGTH = Struct(">i")
 
 
 def parts(schema: Schema) -> tuple[Schema, Schema]:
-    """Return the schemas of key and value; without properties both are BYTES.
+    """Return the key schema and the value schema. Without properties, both are BYTES.
 
     Raises:
         InvalidDefinition: the definition does not have two parts, or a property names an unknown type.
@@ -24,11 +24,11 @@ def parts(schema: Schema) -> tuple[Schema, Schema]:
     split: list[bytes] = []
     for _ in range(2):
         if len(data) < _LENGTH.size:
-            raise InvalidDefinition("the definition of a KEY_VALUE schema ends before its second part")
+            raise InvalidDefinition("truncated KEY_VALUE schema definition: expected a key and a value part")
         (length,) = _LENGTH.unpack_from(data)
         data = data[_LENGTH.size :]
         if not -1 <= length <= len(data):  # -1 means null
-            raise InvalidDefinition(f"the definition of a KEY_VALUE schema has a part of {length} bytes")
+            raise InvalidDefinition(f"invalid part length {length} in a KEY_VALUE schema definition")
         split.append(data[: max(0, length)])
         data = data[max(0, length) :]
     key, value = (
@@ -39,26 +39,28 @@ def parts(schema: Schema) -> tuple[Schema, Schema]:
 
 
 def joined(key: bytes, value: bytes) -> bytes:
-    """Return the definition that combines two."""
+    """Return the definition that combines a key definition and a value definition."""
     return _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
 
 
 def from_text(text: str) -> bytes:
-    """Return the definition that REST writes as an object of ``key`` and ``value``.
+    """Parse a definition in REST format, an object with ``key`` and ``value``.
 
     Raises:
-        InvalidDefinition: the text is not such an object.
+        InvalidDefinition: the string is not such an object.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidDefinition(f"a KEY_VALUE schema is an object of key and value: {error}") from error
+        raise InvalidDefinition(
+            f"invalid KEY_VALUE schema ({error}): expected a JSON object with key and value"
+        ) from error
     if not isinstance(value, dict) or not {"key", "value"} <= value.keys():
-        raise InvalidDefinition("a KEY_VALUE schema is an object of key and value")
+        raise InvalidDefinition("invalid KEY_VALUE schema: expected a JSON object with key and value")
     try:
         return joined(_part_bytes(value["key"]), _part_bytes(value["value"]))
     except (UnicodeEncodeError, RecursionError) as error:
-        raise InvalidDefinition(f"a KEY_VALUE schema is not valid UTF-8: {error}") from error
+        raise InvalidDefinition(f"the KEY_VALUE schema is not valid UTF-8: {error}") from error
 
 
 def to_text(schema: Schema) -> str:

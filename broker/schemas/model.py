@@ -1,6 +1,6 @@
-"""The model of a topic's schema: its type and definition, in wire and registry format.
+"""A topic's schema: its type and definition, with conversions from and to wire format.
 
-Source: Pulsar binary protocol, section Schema; the names of types are those of Pulsar's REST.
+Source: Pulsar binary protocol, section Schema. The type names are those of Pulsar's REST API.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ...wire import pulsar_api_pb2 as pb
 
 
 class InvalidDefinition(ValueError):
-    """A text is not a valid schema definition; gives the reason in one line."""
+    """A schema definition is invalid; the message is a one-line reason."""
 
 
 class SchemaType(IntEnum):
-    """The types of schemas, by Pulsar's names and numbers; negative ones are never stored."""
+    """Schema types with Pulsar's names and numbers. Types with negative numbers are never stored."""
 
     AUTO_PUBLISH = -4
     AUTO_CONSUME = -3
@@ -49,20 +49,20 @@ class SchemaType(IntEnum):
 
 
 CLIENT_SIDE = frozenset({SchemaType.AUTO, SchemaType.AUTO_CONSUME, SchemaType.AUTO_PUBLISH})
-"""Types by which a client accepts, or sends, any schema of the topic."""
+"""Types with which a client accepts or sends any schema of the topic."""
 AVRO_BASED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
 """Types with an Avro definition."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """One schema.
+    """A schema.
 
     Attributes:
-        type: its type.
-        data: its definition; empty for primitive types.
-        properties: set by its client.
-        timestamp_ms: when it was registered; 0 before.
+        type: schema type.
+        data: definition; empty for primitive types.
+        properties: properties set by the client.
+        timestamp_ms: registration time; 0 if not yet registered.
     """
 
     type: SchemaType
@@ -76,7 +76,7 @@ class SchemaVersion:
     """A registered schema.
 
     Attributes:
-        number: its version, counted from 0; numbers of deleted versions are not reused.
+        number: version number, starting at 0. Numbers of deleted versions are not reused.
         schema: the schema.
     """
 
@@ -85,7 +85,7 @@ class SchemaVersion:
 
 
 _COST_BYTES = 300
-"""Memory of a version besides its definition."""
+"""Memory overhead of a version, in addition to its definition."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class History:
     """The registered schemas of one topic.
 
     Attributes:
-        versions: those that are not deleted, oldest first.
-        numbers: of all versions and deletions.
+        versions: versions that are not deleted, oldest first.
+        numbers: numbers of all versions and deletions.
     """
 
     versions: tuple[SchemaVersion, ...] = ()
@@ -112,42 +112,42 @@ class History:
 
     @property
     def bytes_(self) -> int:
-        """Approximate memory, in bytes."""
+        """Approximate memory use, in bytes."""
         return sum(len(one.schema.data) for one in self.versions) + _COST_BYTES * (1 + len(self.numbers))
 
     def find(self, number: int) -> SchemaVersion | None:
-        """Return the version of a number, or None if it is missing or deleted."""
+        """Return a version by number, or None if it is missing or deleted."""
         return next((one for one in self.versions if one.number == number), None)
 
 
 def stored_type(type_: SchemaType) -> SchemaType:
-    """Return the type as it is registered: BYTES counts as no schema."""
+    """Return the type under which a schema is registered: BYTES counts as no schema."""
     return SchemaType.NONE if type_ is SchemaType.BYTES else type_
 
 
 def version_bytes(number: int) -> bytes:
-    """Return a version in wire format: 8 bytes, big-endian."""
+    """Encode a version number in wire format: 8 bytes, big-endian."""
     return number.to_bytes(8, "big", signed=True)
 
 
 def version_number(data: bytes) -> int:
-    """Return the number of a version in wire format."""
+    """Decode a version number from wire format."""
     return int.from_bytes(data, "big", signed=True)
 
 
 def from_wire(schema: pb.Schema, now_ms: int) -> Schema:
-    """Return the schema in a command."""
+    """Convert the schema of a command."""
     kind = schema.type
     if kind == pb.Schema.AutoConsume:
         type_ = SchemaType.AUTO_CONSUME
     else:
         type_ = SchemaType.EXTERNAL if kind == pb.Schema.External else SchemaType(kind)
-    # Schema has a member KeyValue, which hides the message of that name from the stubs.
+    # Schema has a member KeyValue, which hides the message with that name in the stubs.
     pairs = cast("Iterable[pb.KeyValue]", schema.properties)
     return Schema(type_, schema.schema_data, {pair.key: pair.value for pair in pairs}, now_ms)
 
 
 def to_wire(schema: Schema, name: str) -> pb.Schema:
-    """Return a schema for a command; ``name`` is ``tenant/namespace/topic``."""
+    """Convert a schema for a command; ``name`` is ``tenant/namespace/topic``."""
     pairs = [pb.KeyValue(key=key, value=value) for key, value in schema.properties.items()]
     return pb.Schema(name=name, schema_data=schema.data, type=schema.type.value, properties=pairs)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""PROTOBUF_NATIVE schemas: the descriptor of a message type, in JSON.
+"""PROTOBUF_NATIVE schemas, which contain a message type's descriptor in JSON.
 
 Source: Pulsar 4.0, ProtobufNativeSchemaData and ProtobufNativeSchemaUtils.
 """
@@ -24,7 +24,7 @@ def root_message(data: bytes) -> Descriptor:
     """Return the message type that a definition describes.
 
     Raises:
-        InvalidDefinition: it does not describe one.
+        InvalidDefinition: the definition does not describe a message type.
     """
     try:
         value = json.loads(data.decode())

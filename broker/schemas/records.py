@@ -1,7 +1,7 @@
-"""The schema records in the metadata store: their paths and content.
+"""Paths and content of schema records in the metadata store.
 
-A version is ``{"type", "timestamp", "properties", "data"}``, with ``data64`` for a binary definition; a deletion is
-``{"deleted", "timestamp"}``.
+A version is stored as ``{"type", "timestamp", "properties", "data"}``, with ``data64`` if the definition is binary; a
+deletion as ``{"deleted", "timestamp"}``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .model import Schema, SchemaType
 
 SCHEMAS = "/schemas"
 NO_NAMES = (".", "..")
-"""Names that no metadata store accepts; topics cannot have them."""
+"""Names that no metadata store accepts, so that topics cannot have them."""
 
 
 def schema_path(name: TopicName) -> str:
-    """Return the path of a topic's versions; both domains share them, as in Pulsar."""
+    """Return the path of a topic's versions. As in Pulsar, both domains share them."""
     base = name.base
     return f"{SCHEMAS}/{base.tenant}/{base.namespace}/{quote(base.local, safe='')}"
 
 
 def numbers_of(names: Sequence[str]) -> list[int]:
-    """Return the sorted numbers of versions and deletions among the names of a topic's records."""
+    """Return the sorted numbers of versions and deletions, parsed from a topic's record names."""
     return sorted(int(name) for name in names if name.isdecimal())
 
 
@@ -37,7 +37,7 @@ def _dump(value: dict[str, Any]) -> bytes:
 
 
 def encode(schema: Schema) -> bytes:
-    """Return the record of a version."""
+    """Encode the record of a version."""
     value: dict[str, Any] = {"type": schema.type.name, "timestamp": schema.timestamp_ms}
     if schema.properties:
         value["properties"] = dict(schema.properties)
@@ -47,16 +47,16 @@ def encode(schema: Schema) -> bytes:
         text = None
     if text is not None and text.isprintable():
         return _dump(value | {"data": text})
-    return _dump(value | {"data64": base64.b64encode(schema.data).decode()})  # also shorter for unprintable text
+    return _dump(value | {"data64": base64.b64encode(schema.data).decode()})  # also shorter than escapes
 
 
 def encode_deletion(now_ms: int) -> bytes:
-    """Return the record of a deletion."""
+    """Encode the record of a deletion."""
     return _dump({"deleted": True, "timestamp": now_ms})
 
 
 def decode(path: str, value: bytes) -> Schema | None:
-    """Return the schema of a record, None for a deletion.
+    """Decode a record and return its schema, or None for a deletion.
 
     Raises:
         StorageError: the record at ``path`` is neither a schema nor a deletion.
@@ -69,5 +69,5 @@ def decode(path: str, value: bytes) -> Schema | None:
         return Schema(SchemaType[held["type"]], data, held.get("properties", {}), int(held["timestamp"]))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StorageError(
-            f"metadata record {path} is not a valid schema ({error}): correct or delete it in the store"
+            f"metadata record {path} is not a valid schema ({error}): fix or delete it in the metadata store"
         ) from error

@@ -1,13 +1,13 @@
-"""The schemas of all topics and their versions, in the metadata store.
+"""Schema versions of all topics, stored in the metadata store.
 
-Design: each version is a record that is created and never changed, so that creating it is the commit: if two writers
-create a version at once, in one broker or two brokers on one store, one succeeds and the other reads again. A deletion
-is a record too, which ends the versions before it; their numbers are not reused. A topic's partitions share its
-schemas. Read schemas are cached up to `MAX_CACHED_BYTES`, and evicted when another broker changes them.
+Design: each version is an immutable record, and creating it is the commit. If two writers create a version
+concurrently, even in two brokers that share a store, one succeeds and the other rereads. A deletion is also a record,
+which invalidates the versions before it; their numbers are not reused. A topic's partitions share its schemas. Schemas
+are cached up to `MAX_CACHED_BYTES`, and evicted when another broker changes them.
 
-Invariant: every returned version is durable, and keeps its schema for as long as the topic's schemas exist.
+Invariant: every returned version is durable, and refers to the same schema as long as the topic's schemas exist.
 
-Source: Pulsar 4.0, SchemaRegistryServiceImpl; the paths are ours, below the one that Pulsar has in ZooKeeper.
+Source: Pulsar 4.0's SchemaRegistryServiceImpl. The paths are specific to Magnetar, below Pulsar's path in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from .records import NO_NAMES, SCHEMAS, decode, encode, encode_deletion, numbers
 from .validity import check_definition
 
 MAX_CACHED_BYTES = 32 * 1024 * 1024
-"""Limit of cached definitions, over all topics."""
+"""Maximum total size of cached definitions."""
 MAX_READ_AT_ONCE = 200
 MAX_BYTES_AT_ONCE = 2 * 1024
-"""Definitions up to this size are parsed and compared in the loop's own turn, which takes about 5 ms."""
+"""Maximum size of definitions to parse and compare on the event loop, which takes about 5 ms."""
 MAX_QUICK_BYTES = 64 * 1024
-"""Definitions up to this size are compared within half a second; larger ones take up to several seconds."""
+"""Maximum size of definitions that are compared within half a second; larger ones take up to several seconds."""
 
 
 T = TypeVar("T")
 
 
 class SchemaRegistry:
-    """Schema versions by topic; `start` begins to watch the store.
+    """Schema versions by topic. Call `start` to watch the store.
 
-    Every method may raise `StorageError`.
+    Each method may raise `StorageError`.
 
     Attributes:
-        compatible: number of compatible new schemas, by namespace, since the broker started.
-        incompatible: number of incompatible ones.
+        compatible: number of compatible new schemas since the broker started, by namespace.
+        incompatible: number of incompatible new schemas since the broker started, by namespace.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -63,7 +63,7 @@ class SchemaRegistry:
         return f"SchemaRegistry(topics={len(self._cache)}, bytes={self._cached_bytes})"
 
     def start(self) -> None:
-        """Watch for changes by other brokers."""
+        """Start watching for changes by other brokers."""
         self._store.watch(SCHEMAS, self._note)
 
     async def history(self, name: TopicName) -> History:
@@ -92,16 +92,16 @@ class SchemaRegistry:
         """Return the version of a schema, adding it if it is new and compatible with the existing versions.
 
         Args:
-            name: the topic, or one of its partitions.
-            schema: the schema, with the time of its arrival.
+            name: the topic or one of its partitions.
+            schema: the schema, with its arrival time.
             strategy: the required compatibility.
-            may_write: called right before it is added; raises to prevent that.
+            may_write: called immediately before the schema is added; raises to prevent that.
 
         Raises:
-            InvalidDefinition: the schema is not valid.
-            Incompatible: it is not compatible.
+            InvalidDefinition: the schema is invalid.
+            Incompatible: the schema is incompatible.
 
-        Cancellation: it may be added.
+        Cancellation: the schema may still be added.
         """
         path = schema_path(name)
         versions = (await self.history(name)).versions
@@ -111,7 +111,7 @@ class SchemaRegistry:
         await self.apart(name, schema, (), lambda: check_definition(schema))
         async with self._lock(path):
             while True:
-                history = await self._read(path)  # again under the lock: it may have been added concurrently
+                history = await self._read(path)  # rechecked under the lock: it may have been added concurrently
                 known = await self._known(name, schema, history.versions)
                 if known is not None:
                     return known
@@ -139,14 +139,14 @@ class SchemaRegistry:
         self.compatible[name.namespace_name] += 1
 
     async def delete(self, name: TopicName, now_ms: int, *, may_write: Callable[[], None] = lambda: None) -> int:
-        """Delete all versions of a topic; returns the number of the deletion.
+        """Delete all versions of a topic and return the number of the deletion.
 
         Args:
-            name: the topic, or one of its partitions.
-            now_ms: the time.
-            may_write: called right before; raises to prevent it.
+            name: the topic or one of its partitions.
+            now_ms: current time.
+            may_write: called immediately before the deletion; raises to prevent it.
 
-        Cancellation: they may be deleted.
+        Cancellation: the versions may still be deleted.
         """
         path = schema_path(name)
         async with self._lock(path):
@@ -159,16 +159,16 @@ class SchemaRegistry:
                     return number
 
     async def forget(self, name: TopicName) -> None:
-        """Delete all versions of a topic including their numbers: the next version is 0.
+        """Delete all versions of a topic and their numbers, so that the next version is 0.
 
-        Cancellation: some versions may be left; call again.
+        Cancellation: some versions may remain; call again.
         """
         await self._forget(schema_path(name))
 
     async def forget_namespace(self, namespace: str) -> None:
         """Call `forget` for all topics of ``tenant/namespace``.
 
-        Cancellation: some may be left; call again.
+        Cancellation: some versions may remain; call again.
         """
         root = f"{SCHEMAS}/{namespace}"
         for topic in await self._store.children(root):
@@ -179,8 +179,8 @@ class SchemaRegistry:
     ) -> T:
         """Return the result of ``decide`` for a topic's schema and versions, run in a thread if they are large.
 
-        At most one small and one large comparison run at a time, because Python threads share a core; tenants take
-        turns.
+        At most one small and one large comparison run at a time, because Python threads share a core. Tenants are
+        served in turn.
 
         Cancellation: safe.
         """
@@ -200,14 +200,14 @@ class SchemaRegistry:
             numbers = numbers_of(await self._store.children(path))
             self._drop(path)
             try:
-                # In ascending order: after a crash, the last versions are left, or the deletion that ended all.
+                # In ascending order, so that a crash leaves the last versions, or the deletion that ended them.
                 for number in numbers:
                     await self._store.delete(f"{path}/{number}")
             finally:
                 self._drop(path)
 
     async def _create(self, path: str, number: int, value: bytes) -> bool:
-        """Write a new record; returns whether the number was free. If the outcome is unknown, the cache is dropped."""
+        """Write a new record and return whether its number was free. If the outcome is unknown, clear the cache."""
         try:
             await self._store.put(f"{path}/{number}", value, ABSENT)
         except BadVersion:
@@ -258,7 +258,7 @@ class SchemaRegistry:
             self._cached_bytes -= dropped.bytes_
 
     def _note(self, change: Change) -> None:
-        """Evict schemas that another broker changed; changes by this registry are in memory already."""
+        """Evict schemas that another broker changed. Changes by this registry are already in memory."""
         path, _, number = change.path.rpartition("/")
         if path in self._reading:
             self._reading[path] = True

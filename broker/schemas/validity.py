@@ -1,6 +1,6 @@
-"""Whether a schema can be registered: its type can be stored, and its definition is valid for that type.
+"""Validation of schemas before registration: the type can be stored, and the definition is valid for the type.
 
-Source: Pulsar 4.0, SchemaDataValidator and its validators, whose texts these are.
+Source: Pulsar 4.0's SchemaDataValidator and its validators, including their error messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .protobuf_native import root_message
 _UNCHECKED = frozenset({SchemaType.NONE, SchemaType.BYTES})
 _AVRO_REFUSED = ("union",)
 MAX_DEFINITION_BYTES = 400_000
-"""Maximum size of a schema with its properties, so that its record fits into every metadata store."""
+"""Maximum size of a schema with its properties, chosen so that its record fits into every metadata store."""
 _OLD_JSON_TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null", "any"})
 
 
@@ -23,16 +23,16 @@ def check_definition(schema: Schema) -> None:
     """Raise if a schema cannot be stored.
 
     Raises:
-        InvalidDefinition: gives the reason.
+        InvalidDefinition: the schema is invalid; the message is the reason.
     """
     size = len(schema.data) + len(json.dumps(dict(schema.properties)))
     if size > MAX_DEFINITION_BYTES:
-        raise InvalidDefinition(f"schema definition of {size} bytes exceeds {MAX_DEFINITION_BYTES}")
+        raise InvalidDefinition(f"schema definition of {size} bytes exceeds the limit of {MAX_DEFINITION_BYTES}")
     type_ = schema.type
     if type_ in CLIENT_SIDE:
         raise InvalidDefinition(f"Schema {type_.name} is a client-side schema type")
     if type_ is SchemaType.EXTERNAL:
-        raise InvalidDefinition("Schema EXTERNAL is not supported by this broker, nor by Pulsar 4.0")
+        raise InvalidDefinition("Schema EXTERNAL is not supported by this broker or by Pulsar 4.0")
     if type_ in AVRO_BASED:
         _check_avro(schema)
     elif type_ is SchemaType.PROTOBUF_NATIVE:
@@ -65,13 +65,13 @@ def _check_avro(schema: Schema) -> None:
 
 
 def _check_string(data: bytes) -> None:
-    """Accept an empty definition, or `null`, which the Python client sends."""
+    """Raise unless the definition is empty or `null`, which the Python client sends."""
     if data not in (b"", b"null"):
         raise InvalidDefinition(f"Invalid schema definition data for string schema : {repr(data[:80])[1:]}")
 
 
 def old_json_schema(data: bytes) -> dict[str, Any] | None:
-    """Return a JSON Schema definition, as Pulsar's first clients sent for JSON, or None if it is something else."""
+    """Return a JSON Schema definition, which Pulsar's first clients sent for JSON, or None for any other definition."""
     try:
         value = json.loads(data.decode())
     except (ValueError, RecursionError):

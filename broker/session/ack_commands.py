@@ -1,6 +1,6 @@
-"""Handlers of ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES.
+"""Handlers for ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES.
 
-Both contain message ids, which are applied in batches, yielding to the event loop in between.
+Both contain message ids, which are applied in batches, yielding to the event loop after each.
 
 Source: Pulsar binary protocol, sections ACK and Redelivery.
 """
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDS_PER_BATCH = 5_000
-"""Message ids of one command that are applied before yielding to the event loop. Clients send 1,000."""
+"""Number of message ids of a command to apply before yielding to the event loop. Clients send up to 1,000."""
 
 
 def ack(connection: Connection, command: CommandAck) -> None:
-    """Acknowledge; a requested response waits for the disk."""
+    """Acknowledge messages. If the client requests a response, send it once the acknowledgement is on disk."""
     id_ = command.consumer_id
     consumer = connection.consumers.get(id_)
     if consumer is None:
@@ -63,18 +63,18 @@ def ack(connection: Connection, command: CommandAck) -> None:
         elif done is not None:
             done(None)
     else:
-        log.warning("%r: a cumulative acknowledgement of %d ids is ignored, it has 1", consumer, len(ids))
+        log.warning("%r: ignored a cumulative acknowledgement of %d message ids: expected 1", consumer, len(ids))
         if done is not None:
             done(None)
 
 
 def position_of(data: MessageIdData) -> Position:
-    """Return the position of the entry in a wire message id."""
+    """Return the entry position of a message id in wire format."""
     return Position(signed_64(data.ledgerId), signed_64(data.entryId))
 
 
 def _acks(ids: Sequence[MessageIdData], inside_batches: bool) -> list[Ack]:
-    # An ack set stays the message's own container: the cursor cuts it to the size of the entry's batch.
+    # The ack set is not copied: the cursor truncates it to the size of the entry's batch.
     acks: list[Ack] = []
     for data in ids:
         words = data.ack_set
@@ -93,7 +93,7 @@ def _answer(connection: Connection, consumer_id: int, request_id: int, error: Ex
 
 
 def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Redeliver the entries that a consumer holds: those listed, or all."""
+    """Redeliver the listed entries of a consumer, or all that it has not acknowledged."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None or consumer.subscription.dispatcher is None:
         return
@@ -116,10 +116,10 @@ def _apply_in_batches(
     apply: Callable[[Sequence[MessageIdData], Done | None], None],
     done: Done | None = None,
 ) -> None:
-    """Apply the message ids of one command: at once if there are few, else one batch per turn of the loop.
+    """Apply the message ids of a command: immediately if there are few, else one batch per event loop iteration.
 
-    The connection is not read until the last batch, so that its next commands stay in order and no second list queues
-    up.
+    The connection is not read until the last batch is applied, so that its next commands remain in order and no second
+    list is queued.
     """
     if len(ids) <= IDS_PER_BATCH:
         apply(ids, done)
@@ -134,7 +134,7 @@ def _apply_in_batches(
                 if subscription.is_closed or subscription.resets != resets:
                     # Acknowledgements sent before a seek do not apply after it.
                     if done is not None:
-                        done(ServiceNotReady(f"Subscription {subscription.name} was closed or moved meanwhile"))
+                        done(ServiceNotReady(f"Subscription {subscription.name} was closed or reset meanwhile"))
                     return
                 apply(ids[start : start + IDS_PER_BATCH], answers)
                 await asyncio.sleep(0)
@@ -145,7 +145,7 @@ def _apply_in_batches(
 
 
 class _Answers:
-    """Combines the results of batches into one response: the first error, or success."""
+    """Combines the results of all batches into one response: the first error, or success."""
 
     def __init__(self, batches: int, done: Done):
         self._left = batches

@@ -1,11 +1,11 @@
-"""Authentication of connections: at CONNECT, and again when the credentials expire.
+"""Authentication of connections at CONNECT, and renewal when the credentials expire.
 
-Design: authentication takes time where passwords are hashed or an external provider makes requests. Until it is done,
-the connection accepts no command (`Connection.hold`): commands after CONNECT wait, so that nothing can happen in
-between except a disconnect. A connection without CONNECTED is closed at the first tick of its keep-alive, whatever the
-provider does.
+Design: authentication takes time if passwords are hashed or an external provider makes requests. Until it completes,
+the connection accepts no commands (`Connection.hold`): commands after CONNECT wait, and only a disconnect can happen
+meanwhile. A connection that is not CONNECTED by the first keep-alive tick is closed, even if the provider is
+still working.
 
-Source: Pulsar binary protocol, section Authentication; reference of security, section 1.
+Source: Pulsar binary protocol, section Authentication; security reference, section 1.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _ENUM_PREFIX = len("AuthMethod")
 
 
 def shown(command: pb.CommandConnect) -> Shown:
-    """Return the credentials of a CONNECT."""
+    """Return the credentials in a CONNECT."""
     if command.HasField("auth_method_name"):
         method = command.auth_method_name
-    elif command.HasField("auth_method"):  # sent by clients that predate names
+    elif command.HasField("auth_method"):  # sent by clients that predate method names
         method = pb.AuthMethod.Name(command.auth_method)[_ENUM_PREFIX:].lower()
     else:
         method = "none"
@@ -53,10 +53,10 @@ def shown(command: pb.CommandConnect) -> Shown:
 
 
 class ConnectionAuthentication:
-    """Authentication of one connection.
+    """Authentication state of one connection.
 
     Attributes:
-        session: the authenticated session; None until then.
+        session: authenticated session, or None before authentication.
     """
 
     def __init__(self, connection: Connection, authenticator: Authenticator) -> None:
@@ -69,7 +69,7 @@ class ConnectionAuthentication:
         self._timer: asyncio.TimerHandle | None = None
 
     def connect(self, command: pb.CommandConnect, welcome: Callable[[], None]) -> None:
-        """Authenticate the client, then welcome it or close the connection."""
+        """Authenticate the client, and send CONNECTED or close the connection."""
         self._can_answer = command.feature_flags.supports_auth_refresh
         self._connection.hold()
         self._connection.start(NO_REQUEST, self._connect(shown(command), welcome))
@@ -91,20 +91,20 @@ class ConnectionAuthentication:
             connection.release()
 
     def respond(self, command: pb.CommandAuthResponse) -> None:
-        """Handle the credentials of an AUTH_RESPONSE, requested or not."""
+        """Handle the credentials in an AUTH_RESPONSE, whether requested or not."""
         self._is_asked = False
         self._connection.hold()
         self._connection.start(NO_REQUEST, self._renew(command.response.auth_data))
 
     async def _renew(self, data: bytes) -> None:
         connection, session = self._connection, self.session
-        assert session is not None, "AUTH_RESPONSE is legal after CONNECTED only"
+        assert session is not None, "AUTH_RESPONSE is legal only after CONNECTED"
         try:
             renewed = await self._authenticator.renew(session, data, self._peer)
         except AuthenticationError as error:
             self._refuse(f"renewal: {error}", AuthenticationError(REFUSED))
         except RoleChanged as error:
-            log.warning("%r is closed: %s", connection, error)
+            log.warning("closing %r: %s", connection, error)
             connection.close()
         else:
             self._begin(renewed)
@@ -114,7 +114,7 @@ class ConnectionAuthentication:
             connection.release()
 
     def stop(self) -> None:
-        """Stop checking; the connection is closed."""
+        """Stop checking credentials because the connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -125,7 +125,7 @@ class ConnectionAuthentication:
 
     def _refuse(self, reason: str, error: AuthenticationError | AuthorizationError) -> None:
         connection = self._connection
-        log.warning("%r is refused: %s", connection, reason)
+        log.warning("rejected %r: %s", connection, reason)
         roles = connection.roles or Roles(None)
         audit.record(roles, connection.address.lstrip("/"), "CONNECT", "", audit.REFUSED)
         if not connection.is_closed:
@@ -133,7 +133,7 @@ class ConnectionAuthentication:
             connection.close()
 
     def _look_later(self) -> None:
-        """Check the credentials once per period, if they expire at all."""
+        """Schedule the next check of the credentials, if they expire."""
         connection, session = self._connection, self.session
         if session is None or session.roles.expires_at is None or connection.is_closed:
             self._timer = None
@@ -147,7 +147,7 @@ class ConnectionAuthentication:
             now_s = self._authenticator.now_s()
             check = session.check(now_s, is_asked=self._is_asked, can_answer=self._can_answer)
             if check is Check.CLOSE:
-                log.info("%r is closed: its credentials have ended, and were not renewed", connection)
+                log.info("closing %r: its credentials expired and were not renewed", connection)
                 connection.close()
                 return
             if check is Check.CHALLENGE:

@@ -1,6 +1,6 @@
-"""Authorization of commands: a check before the handlers that need it, and the audit of topics that clients create.
+"""Authorization of commands, checked before their handlers run, and auditing of topics that clients create.
 
-A producer or consumer is authorized once, when it is created; its later commands are not checked.
+Producers and consumers are authorized only when they are created; their later commands are not checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Run = Callable[["Connection", Any], None]
 
 
 def guarded(kind: int, run: Run) -> Run:
-    """Return the handler of a command with its authorization check, or the handler itself if it needs none."""
+    """Return a command's handler wrapped in its authorization check, or the handler itself if it needs none."""
     wanted = COMMAND_RULES.get(kind)
     if wanted is None:
         return run
@@ -42,12 +42,12 @@ def guarded(kind: int, run: Run) -> Run:
 
 
 def _check(connection: Connection, authorization: Authorization, kind: int, wanted: CommandRule, command: Any) -> None:
-    """Let a command pass, or raise the error for its response.
+    """Raise the error for the response if a command is not authorized.
 
     Raises:
-        AuthorizationError: it is not allowed.
-        TopicNotFound: its tenant does not exist, where Pulsar returns that.
-        InvalidTopicName: the topic name is not valid.
+        AuthorizationError: the command is not allowed.
+        TopicNotFound: the tenant does not exist, for commands for which Pulsar returns this error.
+        InvalidTopicName: the topic name is invalid.
     """
     resource = _resource_of(wanted, command)
     refusal = authorization.judge(connection.roles, wanted.rule, resource)
@@ -64,7 +64,7 @@ def _check(connection: Connection, authorization: Authorization, kind: int, want
 
 
 def may_still(connection: Connection, kind: int, namespace: str) -> bool:
-    """Return whether a previously allowed command on a namespace is still allowed; a refusal is audited."""
+    """Return whether a previously allowed command on a namespace is still allowed. Audits a denial."""
     authorization = connection.broker.authorization
     if authorization is None:
         return True
@@ -77,7 +77,7 @@ def may_still(connection: Connection, kind: int, namespace: str) -> bool:
 def _may_lock(connection: Connection, authorization: Authorization, kind: int, command: Any) -> bool:
     """Return whether a command on the locks topic is allowed without a permission on the topic.
 
-    A lookup is allowed to every valid role, a lock to roles that may deploy in its namespace.
+    Every valid role may look up the topic; roles that may deploy in a namespace may hold its locks.
     """
     roles = connection.roles
     if roles is None or roles.role is None or not authorization.settings.is_valid(roles):
@@ -106,7 +106,7 @@ def _error(wanted: CommandRule, resource: Resource, refusal: Refusal) -> Excepti
 
 
 def audit_created(connection: Connection, name: TopicName) -> None:
-    """Audit that a client created a topic by using it."""
+    """Audit the automatic creation of a topic by a client."""
     _audit(connection, "CREATE_TOPIC", str(name), DONE)
 
 

@@ -1,6 +1,6 @@
-"""The handler of each client command; `wire.session` defines when a client may send it.
+"""The handler for each client command. `wire.session` defines when a client may send it.
 
-SEND is frequent and handled by the connection itself. CONNECT, PING and PONG are handled here.
+SEND is frequent, and the connection handles it itself. CONNECT, PING and PONG are handled here.
 
 Source: Pulsar binary protocol, sections Handshake, Authentication and Keep-alive.
 """
@@ -27,14 +27,14 @@ SERVER_VERSION = f"Magnetar {__version__}"
 
 
 class Handler(NamedTuple):
-    """How one command is handled.
+    """Handler of one command.
 
     Attributes:
-        field: its message in BaseCommand; a command without it violates the protocol.
-        run: takes the connection and the message; returns at once, starting a task for slow work. An exception becomes
-            the error response.
-        has_strings: whether its message may hold strings, which must be UTF-8. ACK is frequent and its strings, the
-            keys of `properties`, are never read: it counts as having none.
+        field: field of BaseCommand with the command's message; a command without it violates the protocol.
+        run: receives the connection and the message, and returns immediately, starting a task for slow work. Its
+            exceptions become error responses.
+        has_strings: whether the message may contain strings, which must be UTF-8. False for ACK, which is frequent and
+            whose strings, the keys of `properties`, are never read.
     """
 
     field: str
@@ -43,14 +43,15 @@ class Handler(NamedTuple):
 
 
 def _connect(connection: Connection, command: pb.CommandConnect) -> None:
-    """Answer CONNECT after authentication; without authentication any credentials are accepted."""
+    """Handle CONNECT. If authentication is disabled, any credentials are accepted."""
     if not connection.broker.is_started:
         connection.fail(NO_REQUEST, ServiceNotReady("the broker is stopping"))
         connection.close()
     elif connection.broker.authenticator is None:
         _welcome(connection, command)
     else:
-        from .authentication import ConnectionAuthentication  # here: not needed without authentication
+        # Imported here, as it is not needed without authentication.
+        from .authentication import ConnectionAuthentication
 
         authentication = ConnectionAuthentication(connection, connection.broker.authenticator)
         connection.authentication = authentication
@@ -58,7 +59,7 @@ def _connect(connection: Connection, command: pb.CommandConnect) -> None:
 
 
 def _welcome(connection: Connection, command: pb.CommandConnect) -> None:
-    """Send CONNECTED; both sides use the lower protocol version."""
+    """Send CONNECTED. Both sides use the lower of their protocol versions."""
     connection.enter(LEGAL[Role.CLIENT][connection.state][BaseCommand.CONNECT])
     if refusal := connection.is_known():
         connection.fail(NO_REQUEST, NotAllowed(refusal))
@@ -82,11 +83,11 @@ def _ping(connection: Connection, command: pb.CommandPing) -> None:
 
 
 def _pong(connection: Connection, command: pb.CommandPong) -> None:
-    """Do nothing: the connection has recorded that it received something."""
+    """Do nothing: the connection has already recorded the activity."""
 
 
 def _auth_response(connection: Connection, command: pb.CommandAuthResponse) -> None:
-    """Handle new credentials; a broker without authentication rejects them, as it never requests any."""
+    """Handle renewed credentials. A broker without authentication rejects them, as it never requests any."""
     if connection.authentication is not None:
         connection.authentication.respond(command)
     else:

@@ -1,24 +1,24 @@
-"""One client's connection: bytes in, frames out, and the flow control that bounds both directions.
+"""A client's connection: parses incoming frames, sends outgoing ones, and applies flow control in both directions.
 
-Design: the connection knows sockets and time, but not topics. Frames go to the handlers in `commands`; frames that
-handlers write are collected and sent in one joined write at the end of the event-loop turn. These limits bound its
-memory:
+Design: the connection handles sockets and time, but not topics. Incoming frames are passed to the handlers in
+`commands`. Outgoing frames are collected and sent in one joined write at the end of the event loop iteration. These
+limits bound the memory of a connection:
 
-* above `max_pending_publishes` unconfirmed entries, or while storage is congested, the socket is not read; one read
-  (256 KiB, or a frame) may exceed the limit;
-* above `write_buffer_bytes` waiting for the peer, or its share of the `DeliveryMemory`, `is_writable` is False:
-  dispatchers skip its consumers, the socket is not read, and requests already read wait; the limit may be exceeded by
-  one response and what the `Outbox` collects. A peer that reads nothing between two ticks of the keep-alive is
-  disconnected;
-* a large frame waits until the `FrameMemory` has room for all of it, and until then the socket is not read;
-* while a topic's publish rate is used up, a SEND for it and everything behind it wait, and the socket is not read;
-* above `SLICE_S` of handling commands in one turn, the rest waits for a later turn, and the socket is not read;
-* while credentials are checked, no command is accepted, and the socket is not read;
-* slow requests run as tasks of this connection, and above `max_pending_requests` of them, or `MAX_REQUEST_BYTES` of
-  request size, the socket is not read.
+* Above `max_pending_publishes` unconfirmed entries, or while storage is congested, the socket is not read. One read
+  (256 KiB or a frame) may exceed the limit.
+* Above `write_buffer_bytes` of unsent data, or the peer's share of the `DeliveryMemory`, `is_writable` is False:
+  dispatchers skip the peer's consumers, the socket is not read, and requests already read wait. One response and the
+  contents of the `Outbox` may exceed the limit. A peer that reads nothing between two keep-alive ticks is disconnected.
+* A large frame waits until the `FrameMemory` has room for all of it. Until then the socket is not read.
+* While a topic's publish rate is used up, a SEND for it and all later frames wait, and the socket is not read.
+* After handling commands for `SLICE_S` in one event loop iteration, the rest waits, and the socket is not read.
+* While credentials are checked, no command is accepted, and the socket is not read.
+* Slow requests run as tasks of the connection. Above `max_pending_requests` tasks, or `MAX_REQUEST_BYTES` of request
+  size, the socket is not read.
 
-A peer that violates the protocol is disconnected without an error, as in Pulsar; a failed request gets its error, even
-an unexpected one. A request with a string that is not UTF-8 is rejected before any processing.
+As in Pulsar, a peer that violates the protocol is disconnected without an error response. A failed request always gets
+an error response, even after an unexpected exception. A request with an invalid UTF-8 string is rejected before any
+processing.
 
 Source: Pulsar binary protocol, section Connection.
 """
@@ -63,34 +63,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a closing connection may take to send pending bytes."""
+"""Timeout for sending pending bytes when a connection is closed."""
 
 MAX_FIRST_FRAME_BYTES = 128 * 1024
-"""Maximum frame before authentication; a CONNECT with credentials is smaller."""
+"""Maximum frame size before authentication. A CONNECT with credentials is smaller."""
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
-"""Maximum size of the concurrent requests of one connection, in bytes; a single read may exceed it."""
+"""Maximum total size of a connection's concurrent requests, in bytes. A single read may exceed it."""
 
 _SEND = BaseCommand.SEND
 
 
 class Connection(asyncio.Protocol):
-    """The broker's end of one TCP connection.
+    """The broker's side of a client connection.
 
     Attributes:
-        listener: the advertised listener of the socket, or empty.
+        listener: advertised listener of the socket, or an empty string.
         producers: active producers by id.
         consumers: active consumers by id.
-        topic_watches: the lists of topics that the peer watches.
-        closed_producers: ids that the broker closed; their clients may not know yet.
-        pending_publishes: unanswered entries. Each SEND increases it, `publishes_answered` decreases it; a long command
-            counts as many entries (`hold_back`).
+        topic_watches: topic lists that the peer watches.
+        closed_producers: ids of producers closed by the broker, which the client may still use.
+        pending_publishes: unanswered entries. A SEND increases the number, and `publishes_answered` decreases it; a
+            long command counts as many entries (`hold_back`).
         is_reading: False while the socket is not read.
         is_writable: False while the peer reads too slowly.
         state: whether CONNECT was received.
-        client_version: from CONNECT, None before it.
-        roles: the authenticated roles; None before, and without authentication.
-        authentication: authenticates the peer; None before, and without authentication.
+        client_version: client version in CONNECT, or None before.
+        roles: authenticated roles; None before authentication, or if authentication is disabled.
+        authentication: authentication of the peer; None before CONNECT, or if authentication is disabled.
         is_held: whether commands wait for authentication.
     """
 
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(min(self.config.max_frame_bytes, MAX_FIRST_FRAME_BYTES))
         self._outbox = Outbox(self.loop, self.config.write_buffer_bytes, self.publishes_answered)
-        # Looked up for each command, and for each message to a consumer: bound here to skip a method call.
+        # Used for each command, and for each message to a consumer: bound here to avoid a method call.
         self.write = self._outbox.write
         self.write_many = self._outbox.write_many
         self.answer_later = self._outbox.answer_later
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
     # The socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport and start the keep-alive (called by the event loop)."""
+        """Store the transport and start the keep-alive. Called by the event loop."""
         transport = cast(asyncio.Transport, transport)  # uvloop's transport has the interface but not the base class
         self._transport = self._outbox.transport = transport
         peer = transport.get_extra_info("peername")
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.broker.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handle every complete frame."""
+        """Handle all complete frames."""
         keep_alive = self._keep_alive
         keep_alive.is_silent = False
         if keep_alive.probe is not None:
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
             return
         if self._postponed is None:
             self._take(iter(frames))
-        else:  # a transport that was paused may still deliver data it has read
+        else:  # a paused transport may still deliver data that it has read
             self._postponed.extend(frames)
             if self._throttle is None and not self.is_held:
                 self._take(self._postponed)
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
             self._reserve()
 
     def _take(self, frames: Iterator[Frame | Run]) -> None:
-        """Handle frames in order; if the peer reads too slowly, the rest waits."""
+        """Handle frames in order. If the peer reads too slowly, the rest waits."""
         producers = self.producers
         turns = self.broker.turns
         sent = 0
@@ -217,16 +217,16 @@ class Connection(asyncio.Protocol):
                     return
             pending = self.pending_publishes = self.pending_publishes + sent
             if pending and (pending >= self.config.max_pending_publishes or self.broker.storage.is_congested):
-                self._stop_reading()  # this connection, or all together, publish faster than the disk can write
+                self._stop_reading()  # this connection, or all combined, publishes faster than the disk can write
         except ProtocolError as error:
             self._break(error)
         except Exception:
-            # Boundary of a connection: a failure here is a bug, but only this peer is affected.
-            log.exception("%r is closed after an internal error", self)
+            # Connection boundary: a failure here is a bug, but must affect only this peer.
+            log.exception("closing %r after an internal error", self)
             self.close()
 
     def _publish_run(self, run: Run) -> tuple[int, Run | None]:
-        """Publish SENDs of one producer; return how many, and those that its topic does not admit yet."""
+        """Publish a run of SENDs from one producer; return the number published, and the rest, which must wait."""
         producer = self.producers.get(run.owner_id)
         if producer is None:
             self._send_to_nobody(run.owner_id)
@@ -237,15 +237,15 @@ class Connection(asyncio.Protocol):
         return taken, Run(run.owner_id, rest) if rest else None
 
     def _break(self, error: ProtocolError) -> None:
-        log.info("%r breaks the protocol and is closed: %s", self, error)
+        log.info("closing %r after a protocol error: %s", self, error)
         self.close()
 
     def eof_received(self) -> bool:
-        """Close our side too when the peer has closed its side."""
+        """Close this side as well after the peer closed its side."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release everything of the peer: producers, consumers, pending requests. Idempotent: `abort` calls it too."""
+        """Release the peer's producers, consumers and pending requests. Idempotent, as `abort` also calls it."""
         if self._is_released:
             return
         self._is_released = True
@@ -272,9 +272,9 @@ class Connection(asyncio.Protocol):
         self._detach(leaving)
 
     def _detach(self, leaving: deque[Producer | Consumer]) -> None:
-        """Detach producers and consumers from their topics; if that takes long, the rest in later turns.
+        """Detach producers and consumers from their topics, over several event loop iterations if there are many.
 
-        A request that needs the name of one, or its exclusive subscription, detaches it earlier.
+        A request that needs the name or the exclusive subscription of one of them detaches it earlier.
         """
         turns = self.broker.turns
         end_s = turns.monotonic() + SLICE_S
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
                 return
 
     def pause_writing(self) -> None:
-        """Stop writing messages to the peer and reading from it, as it reads too slowly."""
+        """Stop sending messages to the peer and reading from it, because it reads too slowly."""
         self.is_writable = False
         self._keep_alive.writing_paused()
         self._stop_reading()
@@ -293,13 +293,13 @@ class Connection(asyncio.Protocol):
             self.broker.delivery_memory.paused(self)
 
     def resume_writing(self) -> None:
-        """Resume its waiting requests, and wake its consumers."""
+        """Resume waiting requests, and wake the peer's consumers."""
         self.broker.delivery_memory.resumed(self)
         self.is_writable = not self.is_closed
         if not self.is_writable:
             return
         if self._postponed is not None and self._throttle is None:
-            # In a separate turn: this may be called from within a write.
+            # In a separate iteration, because this may be called from within a write.
             self.loop.call_soon(self._take_postponed)
         for consumer in list(self.consumers.values()):
             consumer.subscription.wake()
@@ -318,12 +318,12 @@ class Connection(asyncio.Protocol):
             self.read_on()
 
     def _postpone(self, frames: Iterator[Frame | Run], first: Frame | Run) -> None:
-        """Keep entries that a producer may not publish yet, and later frames: the order of commands is preserved."""
+        """Queue entries that a producer may not publish yet, and all later frames, to preserve the command order."""
         self._postponed = FrameQueue.of(frames)
         self._postponed.give_back(first)
 
     def throttle(self, wait_s: float) -> None:
-        """Stop reading for that time, as a topic's publish rate is used up; frames already read wait."""
+        """Stop reading for that time because a topic's publish rate is used up; frames already read wait."""
         if self._throttle is None and not self.is_closed:
             self._throttle = self.loop.call_later(wait_s, self._end_throttle)
         self._stop_reading()
@@ -334,12 +334,12 @@ class Connection(asyncio.Protocol):
         self.read_on()
 
     def hold(self) -> None:
-        """Accept no command until `release`, while the sender is being authenticated."""
+        """Accept no commands until `release`, while the peer is being authenticated."""
         self.is_held = True
         self._stop_reading()
 
     def release(self) -> None:
-        """Continue with the frames received meanwhile, in order; a closed connection drops them."""
+        """Handle the frames received meanwhile, in order, unless the connection is closed."""
         self.is_held = False
         if not self.is_closed:
             self._take_postponed()
@@ -353,7 +353,7 @@ class Connection(asyncio.Protocol):
         return wanted if wanted >= LARGE_BYTES else 0
 
     def _reserve(self) -> None:
-        """Reserve memory for the incoming frame and for waiting frames; without it, the socket is not read."""
+        """Reserve memory for the incoming frame and for waiting frames. Until there is room, the socket is not read."""
         if self.is_closed:
             return
         size = self._large_frame_bytes
@@ -369,17 +369,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """Received bytes of the unfinished frame."""
+        """Bytes received of the incomplete frame."""
         return self._decoder.kept_bytes
 
     def memory_granted(self) -> None:
-        """Resume reading: there is room for the frame."""
+        """Resume reading, because there is room for the frame."""
         self._waits_for_memory = False
         self.read_on()
 
     def refuse_memory(self, reason: str) -> None:
-        """Drop the unfinished frame and close with an error."""
-        log.warning("%r is closed: %s", self, reason)
+        """Drop the incomplete frame, and close the connection with an error."""
+        log.warning("closing %r: %s", self, reason)
         self.broker.frame_memory.release(self)
         self._reserved_bytes = 0
         self._decoder.forget()
@@ -387,27 +387,27 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def limit_unsent(self, share_bytes: int) -> None:
-        """Limit the unsent bytes of the peer."""
+        """Limit the peer's unsent bytes."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.set_write_buffer_limits(high=share_bytes)
 
     def give_way(self, reason: str) -> None:
-        """Close at once because memory is short; the peer reads nothing, so it gets no error."""
-        log.warning("%r is closed: it %s", self, reason)
+        """Close immediately because memory is short. The peer reads nothing, so no error is sent."""
+        log.warning("closing %r: it %s", self, reason)
         self.abort()
 
     # Interface for handlers
 
     def enter(self, state: State) -> None:
-        """Switch to a session state and its legal commands."""
+        """Switch to a session state with its legal commands."""
         self.state = state
         self._legal = LEGAL[Role.CLIENT][state]  # looked up here instead of for each command
 
     def is_known(self) -> str:
-        """Accept the commands of an authenticated client from now on.
+        """Start accepting the commands of an authenticated client.
 
         Returns:
-            The error text if the broker refuses this connection, else empty.
+            The error message if the broker rejects this connection, or an empty string.
         """
         self._decoder.max_frame_bytes = self.config.max_frame_bytes
         return self.broker.connection_known(self)
@@ -417,26 +417,26 @@ class Connection(asyncio.Protocol):
         self.write(encode_frame(wrap(command)))
 
     def tell_closed(self, command: Message) -> None:
-        """Send CLOSE_PRODUCER or CLOSE_CONSUMER; a peer without them (below version 5) is disconnected instead."""
+        """Send CLOSE_PRODUCER or CLOSE_CONSUMER; disconnect a peer that does not support them (below version 5)."""
         if self.protocol_version >= 5:
             self.reply(command)
         else:
             self.close()
 
     def start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run the work of one request as a task of this connection; an exception becomes the error response.
+        """Run the work of a request as a task of this connection. An exception becomes the error response.
 
         Raises:
-            ProtocolError: the request lacks a required field; not checked earlier for commands that come in bursts.
+            ProtocolError: the request lacks a required field, which is checked only here for commands sent in bursts.
         """
         request = self._request
         if request is not None and not request.IsInitialized():
             work.close()
-            raise ProtocolError(f"command type {wrap(request).type} cannot be parsed: it lacks a required field")
+            raise ProtocolError(f"command type {wrap(request).type} lacks a required field")
         size = request.ByteSize() if request is not None else 0
         if size >= LARGE_BYTES and not self.broker.frame_memory.take(size):
             work.close()
-            raise ServiceNotReady(f"no memory for a request of {size} bytes ({SETTING}): try again")
+            raise ServiceNotReady(f"not enough memory for a request of {size} bytes ({SETTING}): retry later")
         self._request_bytes += size
         task = self._tasks.start(self._answer(request_id, request, work), f"request {request_id}")
 
@@ -454,7 +454,7 @@ class Connection(asyncio.Protocol):
         return task
 
     def succeed(self, request_id: int) -> None:
-        """Send a success response without further content."""
+        """Send a success response without content."""
         self.reply(CommandSuccess(request_id=request_id))
 
     def fail(self, request_id: int, error: Exception) -> None:
@@ -463,42 +463,42 @@ class Connection(asyncio.Protocol):
         self.reply(CommandError(request_id=request_id, error=code, message=message))
 
     def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
-        """Remove a producer; with ``ignores``, later commands for its id are ignored for a while."""
+        """Remove a producer. With ``ignores``, later commands for its id are ignored for a while."""
         self.producers.remove(producer)
         if ignores:
             self.closed_producers.ignore(producer.id, self.loop.time() + self.config.keep_alive_s)
 
     async def is_alive(self) -> bool:
-        """Return whether the peer sends anything within the liveness timeout; if not, it is disconnected.
+        """Return whether the peer sends anything within the liveness timeout; disconnect it otherwise.
 
         Cancellation: safe.
         """
         return await self._keep_alive.is_alive()
 
     def publishes_answered(self, entries: int) -> None:
-        """Note that so many entries were answered, or never will be."""
+        """Subtract entries that were answered, or will never be, from the pending ones."""
         self.pending_publishes -= entries
         if not self.is_reading:
             self.read_on()
 
     def hold_back(self) -> Callable[[], None]:
-        """Stop reading commands while a long one is processed in batches, until the returned function is called."""
+        """Stop reading commands while a long one is processed in batches; call the returned function to resume."""
         charge = self.config.max_pending_publishes
         self.pending_publishes += charge
         return partial(self.publishes_answered, charge)
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """The client's certificate, verified by TLS; None without one, or without TLS."""
+        """The client certificate verified by TLS, or None without a certificate or TLS."""
         return self._transport.get_extra_info("peercert") if self._transport is not None else None
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the transport holds because the peer has not read them."""
+        """Bytes buffered by the transport because the peer has not read them."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self) -> None:
-        """Close once pending bytes have been sent, after `CLOSE_TIMEOUT_S` at the latest."""
+        """Close the connection once pending bytes are sent, or after `CLOSE_TIMEOUT_S`."""
         if self._transport is None or self.is_closed:
             return
         self._outbox.flush()
@@ -511,7 +511,7 @@ class Connection(asyncio.Protocol):
         self._close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close at once, and release everything of the peer."""
+        """Close the connection immediately, and release everything that belongs to the peer."""
         if self._transport is not None:
             self._transport.abort()
         self.connection_lost(None)
@@ -521,7 +521,7 @@ class Connection(asyncio.Protocol):
     def _handle(self, kind: int, command: BaseCommand) -> None:
         handler = HANDLERS.get(kind)
         if handler is not None and not command.HasField(handler.field):
-            raise ProtocolError(f"command type {kind} without its field {handler.field}")
+            raise ProtocolError(f"command type {kind} lacks its field {handler.field}")
         if handler is None or kind not in self._legal:
             raise ProtocolError(violation(Role.CLIENT, self.state, kind))
         request = getattr(command, handler.field)
@@ -544,7 +544,7 @@ class Connection(asyncio.Protocol):
             self._request = None
 
     def _refuse_bytes(self, request: Message, field: str) -> None:
-        text = f"the field {field} of {request.DESCRIPTOR.name} is not valid UTF-8: send text in UTF-8"
+        text = f"field {field} of {request.DESCRIPTOR.name} is not valid UTF-8"
         error = InvalidTopicName(text) if field == "topic" else NotAllowed(text)
         answer = failed(request, error)
         if answer is None:
@@ -553,14 +553,14 @@ class Connection(asyncio.Protocol):
 
     def _send_to_nobody(self, producer_id: int) -> None:
         if not self.closed_producers.is_ignored(producer_id, self.loop.time()):
-            raise ProtocolError(f"SEND to producer {producer_id}, which is not there")
+            raise ProtocolError(f"SEND to unknown producer {producer_id}")
 
     async def _answer(self, request_id: int, request: Message | None, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # the boundary of a request: the peer gets the error, the log the cause
+        except Exception as error:  # request boundary: the peer receives the error, and the cause is logged
             if isinstance(error, ConnectionError) and self.is_closed:
-                log.info("%r: request %d ended with %s", self, request_id, error)
+                log.info("%r: request %d failed: %s", self, request_id, error)
                 return
             if not isinstance(error, MagnetarError):
                 log.exception("%r: request %d failed", self, request_id)
@@ -576,7 +576,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """Resume reading the socket, unless a limit still applies."""
+        """Resume reading the socket unless a limit still applies."""
         config = self.config
         if (
             not self.is_reading

@@ -1,4 +1,4 @@
-"""Handlers of SUBSCRIBE, FLOW, SEEK and the other commands of consumers; ACK and redelivery are in `ack_commands`.
+"""Handlers for SUBSCRIBE, FLOW, SEEK and other consumer commands. `ack_commands` handles ACK and redelivery.
 
 Source: Pulsar binary protocol, section Consumer.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def subscribe(connection: Connection, command: pb.CommandSubscribe) -> None:
-    """Create a consumer; an existing one is confirmed again."""
+    """Create a consumer, or confirm an existing one."""
     id_ = command.consumer_id
     if id_ in connection.consumers:
         connection.succeed(command.request_id)
@@ -76,15 +76,15 @@ async def _create(connection: Connection, command: pb.CommandSubscribe) -> None:
                     raise ConsumerAssignError(f"Range conflict with consumer {holder.name}")
                 raise ConsumerBusy("Exclusive consumer is already connected")
             holder.detach()  # its connection is being closed, which may take a while
-        topic.check_has(subscription)  # no await from here on: a client with SUCCESS is attached
+        topic.check_has(subscription)  # no await from here on: a client that receives SUCCESS must be attached
         _join(connection, subscription, command)
 
 
 def _join(connection: Connection, subscription: Subscription, command: pb.CommandSubscribe) -> None:
-    """Attach a new consumer and answer; without an await, so that earlier checks still hold."""
+    """Attach a new consumer and send the response. Does not await, so that earlier checks still hold."""
     if connection.is_closed:
-        # The connection ended meanwhile and was released: a consumer created now would never be removed.
-        raise ConnectionResetError(f"{connection} ended while it subscribed to {subscription.topic.name}")
+        # The connection was lost and released meanwhile: a consumer created now would never be removed.
+        raise ConnectionResetError(f"{connection} was lost while subscribing to {subscription.topic.name}")
     subscription.check_open()
     topic = subscription.topic
     check_consumers(topic.policies, topic.name, lambda: _count_consumers(topic), len(subscription.consumers))
@@ -127,7 +127,7 @@ async def _subscription(connection: Connection, topic: Topic, command: pb.Comman
     existing = topic.subscriptions.get(name)
     if existing is not None and existing.is_durable != command.durable:
         kind = "durable" if existing.is_durable else "non-durable"
-        raise NotAllowed(f"Subscription {name} exists and is {kind}")
+        raise NotAllowed(f"Subscription {name} already exists and is {kind}")
     if not command.durable:
         return existing or _non_durable(topic, command)
     if existing is None and not connection.broker.namespaces.auto_subscription_creation(topic.name):
@@ -146,9 +146,9 @@ async def _subscription(connection: Connection, topic: Topic, command: pb.Comman
 
 
 def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
-    """Return a new in-memory subscription, which begins at the consumer's start message, inclusive.
+    """Return a new in-memory subscription, which starts at the consumer's start message, inclusive.
 
-    Without a start message, or with one after the last entry, it begins at the initial position.
+    Without a start message, or if that is after the last entry, the subscription starts at the initial position.
     """
     topic.check_loaded()
     check_subscriptions(topic.policies, topic.name, len(topic.subscriptions))
@@ -166,18 +166,18 @@ def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
 
 
 def flow(connection: Connection, command: pb.CommandFlow) -> None:
-    """Add permits; for an unknown consumer they are ignored."""
+    """Add permits. Ignored for an unknown consumer."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
         return
     if not command.messagePermits:
-        raise ProtocolError(f"FLOW of 0 permits to consumer {command.consumer_id}")
+        raise ProtocolError(f"FLOW with 0 permits for consumer {command.consumer_id}")
     consumer.add_permits(command.messagePermits)
     consumer.subscription.wake()
 
 
 def unsubscribe(connection: Connection, command: pb.CommandUnsubscribe) -> None:
-    """Delete the subscription of a consumer."""
+    """Delete a consumer's subscription."""
     connection.start(command.request_id, _unsubscribe(connection, _consumer(connection, command), command))
 
 
@@ -196,7 +196,7 @@ def _consumer(
 
 
 def close_consumer(connection: Connection, command: pb.CommandCloseConsumer) -> None:
-    """Close a consumer; an unknown id counts as closed."""
+    """Close a consumer. An unknown id counts as closed."""
     consumer = connection.consumers.close(command.consumer_id)
     if consumer is not None:
         consumer.detach()
@@ -204,7 +204,7 @@ def close_consumer(connection: Connection, command: pb.CommandCloseConsumer) -> 
 
 
 def seek(connection: Connection, command: pb.CommandSeek) -> None:
-    """Move a consumer's subscription to an entry or a time."""
+    """Reset a consumer's subscription to an entry or a time."""
     consumer = _consumer(connection, command)
     if not command.HasField("message_id") and not command.HasField("message_publish_time"):
         raise MetadataError("Message id and message publish time were not present")
@@ -215,7 +215,7 @@ async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandS
     subscription = consumer.subscription
     topic = subscription.topic
     if not topic.name.is_persistent:
-        connection.succeed(command.request_id)  # as Pulsar does, though there is nothing to move
+        connection.succeed(command.request_id)  # as in Pulsar, although there is nothing to reset
         return
     words = None
     try:
@@ -238,7 +238,7 @@ async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandS
 
 
 def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> None:
-    """Answer with the last message id of a consumer's topic."""
+    """Send the last message id of a consumer's topic."""
     consumer = _consumer(connection, command)
     if not consumer.subscription.topic.name.is_persistent:
         raise UnknownBrokerError("Failed to recover Transaction Buffer.")  # the error that Pulsar returns
@@ -272,10 +272,10 @@ async def _last_message_id(connection: Connection, consumer: Consumer, request_i
 
 
 def consumer_stats(connection: Connection, command: pb.CommandConsumerStats) -> None:
-    """Answer with the counters of a consumer; rates are averages over the last period."""
+    """Send a consumer's statistics, with rates averaged over the last period."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
-        raise ProtocolError(f"CONSUMER_STATS of consumer {command.consumer_id}, which is not there")
+        raise ProtocolError(f"CONSUMER_STATS for unknown consumer {command.consumer_id}")
     subscription = consumer.subscription
     messages, bytes_, redelivered, acked = consumer.meter.rates
     answer = pb.CommandConsumerStatsResponse(

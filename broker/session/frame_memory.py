@@ -1,14 +1,14 @@
-"""The memory for large incoming frames, shared by all connections of a broker.
+"""Memory for large incoming frames, shared by all connections of a broker.
 
-A frame of `LARGE_BYTES` or more reserves its whole size before the broker reads on. While no room is left, its
-connection is not read; connections get room in the order of their requests. Smaller frames need no reservation, so that
-small requests proceed while large ones wait.
+A frame of `LARGE_BYTES` or more must reserve its whole size before the broker reads the rest of it. Until there is
+room, its connection is not read. Connections get room in the order of their requests. Smaller frames need no
+reservation, so that small requests proceed while large ones wait.
 
-While connections wait, a frame has to keep arriving: a connection whose frame stalls, or is slower than
-`SLOWEST_BYTES_S` on average, is closed, so that a client that never finishes its frame cannot keep the room.
+While connections wait, frames must make progress: a connection whose frame stalls, or is slower than `SLOWEST_BYTES_S`
+on average, is closed, so that a client that never completes its frame cannot occupy the memory.
 
-Rejected: counting received bytes and pausing reads above a limit. Partly read frames would fill the memory, and none of
-them could be completed.
+Rejected alternative: counting received bytes and pausing reads above a limit. Partly read frames would fill the memory,
+and none of them could be completed.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from typing import Protocol
 LARGE_BYTES = 64 * 1024
 """Minimum size of frames and requests that need a reservation."""
 STALLED_S = 5.0
-"""How long a frame may stall while others wait."""
+"""Time that a frame may stall while others wait."""
 SLOWEST_BYTES_S = 256 * 1024
-"""Minimum average rate of a frame, beyond `STALLED_S`, while others wait."""
+"""Minimum average rate of a frame while others wait, not counting `STALLED_S`."""
 LOOK_S = 1.0
 """Interval of these checks."""
 SETTING = "maxMessagePublishBufferSizeInMB"
 
 
 class FrameOwner(Protocol):
-    """A connection as seen by the frame memory."""
+    """Interface of a connection for the frame memory."""
 
     is_reading: bool
-    """Whether its socket is read."""
+    """Whether the socket is read."""
 
     @property
     def kept_bytes(self) -> int:
-        """Received bytes of the unfinished frame."""
+        """Bytes received of the incomplete frame."""
 
     def memory_granted(self) -> None:
-        """Resume reading."""
+        """Resume reading, because there is room for the frame."""
 
     def refuse_memory(self, reason: str) -> None:
-        """Drop the unfinished frame, and close."""
+        """Drop the incomplete frame, and close the connection."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Frame:
     grew_s: float
 
     def fault(self, kept_bytes: int, now_s: float) -> str | None:
-        """Record the received bytes, and return what is wrong with the frame, or None."""
+        """Record the received bytes, and return why the frame is too slow, or None."""
         if kept_bytes != self.kept_bytes:
             self.kept_bytes, self.grew_s = kept_bytes, now_s
         if now_s - self.grew_s >= STALLED_S:
@@ -65,14 +65,14 @@ class _Frame:
 
 
 class FrameMemory:
-    """Admission of large frames.
+    """Admission control for large frames.
 
     Args:
-        limit_bytes: returns the limit; 0 or less is unlimited.
-        time_s: a clock; that of the running loop if omitted.
+        limit_bytes: returns the limit; 0 or less means unlimited.
+        time_s: clock; the running loop's clock if omitted.
 
     Attributes:
-        used_bytes: reserved bytes.
+        used_bytes: number of reserved bytes.
     """
 
     def __init__(self, limit_bytes: Callable[[], int], time_s: Callable[[], float] | None = None) -> None:
@@ -80,7 +80,7 @@ class FrameMemory:
         self._limit_bytes = limit_bytes
         self._time_s = time_s or (lambda: asyncio.get_running_loop().time())
         self._frames: dict[FrameOwner, _Frame] = {}
-        self._waiting: dict[FrameOwner, int] = {}  # frame sizes, in the order of the requests
+        self._waiting: dict[FrameOwner, int] = {}  # frame sizes, in request order
         self._kept: dict[FrameOwner, int] = {}  # bytes received before the connection stopped reading
         self._kept_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +92,7 @@ class FrameMemory:
         """Reserve room for a connection's next frame, replacing its earlier reservation.
 
         Returns:
-            Whether it may read on; if not, `FrameOwner.memory_granted` is called later.
+            Whether the connection may continue reading; if not, `FrameOwner.memory_granted` is called later.
         """
         self.release(owner)
         limit = self._limit_bytes()
@@ -103,7 +103,9 @@ class FrameMemory:
             return True
         kept_bytes = owner.kept_bytes
         if self._waiting and self._kept_bytes + kept_bytes > limit // 2:
-            owner.refuse_memory(f"{len(self._waiting)} connections already wait for memory ({SETTING}): try again")
+            owner.refuse_memory(
+                f"{len(self._waiting)} connections are already waiting for memory ({SETTING}): retry later"
+            )
             return False
         self._waiting[owner] = size
         self._kept[owner] = kept_bytes
@@ -112,7 +114,7 @@ class FrameMemory:
         return False
 
     def release(self, owner: FrameOwner) -> None:
-        """Release the reservation of a connection, or its place in the queue."""
+        """Release a connection's reservation, or remove it from the queue."""
         frame = self._frames.pop(owner, None)
         if frame is not None:
             self.used_bytes -= frame.size
@@ -120,19 +122,19 @@ class FrameMemory:
         self._grant()
 
     def take(self, size: int) -> bool:
-        """Reserve room for a large request in progress; returns whether there is room."""
+        """Reserve room for a large request in progress, and return whether there was room."""
         if self._limit_bytes() > 0 and not self._fits(size):
             return False
         self.used_bytes += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Release the room of a request."""
+        """Release the room reserved for a request."""
         self.used_bytes -= size
         self._grant()
 
     def _fits(self, size: int) -> bool:
-        """Return whether there is room; an oversized frame fits if it is the only one."""
+        """Return whether there is room. An oversized frame fits if it is the only one."""
         return not self.used_bytes or self.used_bytes + size <= self._limit_bytes()
 
     def _begin(self, owner: FrameOwner, size: int) -> None:
@@ -166,7 +168,7 @@ class FrameMemory:
             self._look_later()
 
     def look(self) -> None:
-        """Close connections whose frames stall while others wait; called every `LOOK_S`."""
+        """Close connections whose frames stall while others wait. Called every `LOOK_S`."""
         self._grant()  # the limit may have been raised
         if not self._waiting:
             return
@@ -178,5 +180,5 @@ class FrameMemory:
                 continue
             fault = frame.fault(owner.kept_bytes, now_s)
             if fault is not None:
-                reason = f"{frame.kept_bytes} of {frame.size} bytes of a frame came, {fault}, while others wait for"
+                reason = f"received {frame.kept_bytes} of {frame.size} bytes of a frame, {fault}, while others wait for"
                 owner.refuse_memory(f"{reason} memory ({SETTING})")

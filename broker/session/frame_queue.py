@@ -1,4 +1,4 @@
-"""Frames that were read but have to wait, because their connection is paused."""
+"""Queue of frames that were read but must wait because their connection is paused."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ...wire.frames import Frame, Run
 
 
 class FrameQueue(Iterator[Frame | Run]):
-    """An iterator over frames to which frames can be returned and added."""
+    """An iterator over frames that also accepts frames at the front and at the end."""
 
     def __init__(self, frames: Iterable[Frame | Run]) -> None:
         self._frames = deque(frames)
 
     @classmethod
     def of(cls, frames: Iterator[Frame | Run]) -> FrameQueue:
-        """Return the rest of an iterator as a queue; a queue is returned as it is."""
+        """Return the rest of an iterator as a queue. A queue is returned unchanged."""
         return frames if isinstance(frames, FrameQueue) else cls(frames)
 
     def __next__(self) -> Frame | Run:
@@ -26,9 +26,9 @@ class FrameQueue(Iterator[Frame | Run]):
         return self._frames.popleft()
 
     def give_back(self, frame: Frame | Run) -> None:
-        """Put a frame back to the front."""
+        """Return a frame to the front."""
         self._frames.appendleft(frame)
 
     def extend(self, frames: Iterable[Frame | Run]) -> None:
-        """Add frames at the end."""
+        """Append frames."""
         self._frames.extend(frames)

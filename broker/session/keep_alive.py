@@ -1,4 +1,4 @@
-"""Keep-alive of a connection: pings, and closing of peers that are silent or read nothing.
+"""Keep-alive of a connection: sends pings, and closes peers that are silent or read nothing.
 
 Source: Pulsar binary protocol, section Keep-alive.
 """
@@ -23,7 +23,7 @@ class KeepAlive:
 
     Attributes:
         is_silent: whether nothing was received since the last tick.
-        probe: waits for the next sign of life; see `is_alive`.
+        probe: future for the next sign of life; see `is_alive`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -36,7 +36,7 @@ class KeepAlive:
         self._unsent_bytes = 0
 
     def start(self) -> None:
-        """Start the timer: the handshake must be complete at the first tick."""
+        """Start the timer. The handshake must be complete by the first tick."""
         self._timer = self._loop.call_later(self._period_s, self._tick)
 
     def stop(self) -> None:
@@ -51,14 +51,14 @@ class KeepAlive:
             self.probe = None
 
     def writing_paused(self) -> None:
-        """Start to watch the unsent bytes: the peer reads too slowly from now on."""
+        """Start watching the unsent bytes, because the peer now reads too slowly."""
         self._unsent_bytes = 0
 
     async def is_alive(self) -> bool:
-        """Return whether the peer sends anything within the liveness timeout; if not, its connection is aborted.
+        """Return whether the peer sends anything within the liveness timeout; abort its connection otherwise.
 
-        A peer whose socket is not read, for example because its topic's publish rate is used up, counts as alive: its
-        data would not be received.
+        A peer whose socket is not read, for example because its topic's publish rate is used up, counts as alive,
+        because its data would not be received.
 
         Cancellation: safe.
         """
@@ -77,22 +77,22 @@ class KeepAlive:
         except TimeoutError:
             if connection.is_writable and not connection.is_reading:
                 return True
-            log.info("%r did not answer within %s s and is closed", connection, timeout_s)
+            log.info("closing %r: it did not respond within %s s", connection, timeout_s)
             connection.abort()
             return False
 
     def _tick(self) -> None:
-        """Close the connection if the peer is silent, reads nothing or has not connected; else send a ping."""
+        """Close the connection if the peer is silent, reads nothing or has not sent CONNECT; otherwise send a ping."""
         connection = self._connection
-        # The silence of a peer whose socket is not read means nothing.
+        # While the socket is not read, the peer's silence means nothing.
         if connection.state is State.CONNECTING or (self.is_silent and connection.is_reading):
-            log.info("%r is silent and is closed", connection)
+            log.info("closing %r: keep-alive timeout", connection)
             connection.abort()
             return
         if not connection.is_writable:
             unsent_bytes = connection.unsent_bytes
             if 0 < self._unsent_bytes <= unsent_bytes:
-                log.info("%r has taken nothing for %s s and is closed", connection, self._period_s)
+                log.info("closing %r: it read nothing for %s s", connection, self._period_s)
                 connection.abort()
                 return
             self._unsent_bytes = unsent_bytes

@@ -1,6 +1,6 @@
-"""Handlers of LOOKUP, PARTITIONED_METADATA and GET_TOPICS_OF_NAMESPACE.
+"""Handlers for LOOKUP, PARTITIONED_METADATA and GET_TOPICS_OF_NAMESPACE.
 
-All are answered from memory, in the same turn; only creating a partitioned topic takes time.
+All respond immediately from memory, except when a partitioned topic must be created.
 
 Source: Pulsar binary protocol, sections Lookup and topic listing.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> None:
-    """Answer PARTITIONED_METADATA."""
+    """Handle PARTITIONED_METADATA."""
     name = _known_name(connection, command.topic)
     partitions = connection.broker.namespaces.partitions(name)
     if partitions == 0 and not connection.broker.has_topic(name):
@@ -44,7 +44,7 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
             if connection.broker.lookups_waiting >= connection.broker.config.max_lookups:
                 raise TooManyRequests("Failed due to too many pending lookup requests")
             work = connection.start(request_id, _create_partitioned(connection, request_id, name, creation.partitions))
-            connection.broker.lookups_waiting += 1  # counted now, as the started task runs in a later turn
+            connection.broker.lookups_waiting += 1  # counted now, because the started task runs in a later iteration
             work.add_done_callback(lambda _: _lookup_ended(connection))
             return
     _tell_partitions(connection, command.request_id, partitions)
@@ -72,7 +72,7 @@ def _tell_partitions(connection: Connection, request_id: int, partitions: int) -
 
 
 def lookup(connection: Connection, command: pb.CommandLookupTopic) -> None:
-    """Answer LOOKUP: this broker owns every topic of an existing namespace."""
+    """Handle LOOKUP. This broker owns every topic of an existing namespace."""
     _known_name(connection, command.topic)
     listener = command.advertised_listener_name.strip() or connection.listener
     url, tls_url = connection.broker.lookup_urls(listener)
@@ -97,20 +97,20 @@ def _known_name(connection: Connection, text: str) -> TopicName:
 
 
 def topics_of_namespace(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> None:
-    """Answer GET_TOPICS_OF_NAMESPACE; a missing namespace has no topics, a malformed name is a protocol error."""
+    """Handle GET_TOPICS_OF_NAMESPACE. A missing namespace has no topics; a malformed name is a protocol error."""
     if NAMESPACE.fullmatch(command.namespace) is None:
-        raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE of {command.namespace!r}: expected tenant/namespace")
+        raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE with namespace {command.namespace!r}: expected tenant/namespace")
     connection.reply(list_answer(connection.broker.topic_index, command))
 
 
 def list_answer(index: TopicIndex, command: pb.CommandGetTopicsOfNamespace) -> pb.CommandGetTopicsOfNamespaceResponse:
     """Return the response to a request for the topics of a namespace.
 
-    A pattern that is too long, or that only Java's engine understands, is left to the client: the response says that
-    the names are not filtered.
+    A pattern that is too long or that only Java's engine supports is left to the client: the response states that the
+    names are not filtered.
 
     Raises:
-        MetadataError: the pattern is not a regular expression.
+        MetadataError: the pattern is not a valid regular expression.
     """
     pattern, mode = command.topics_pattern, command.mode
     matches = _filter(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
@@ -137,7 +137,7 @@ _PREFIXES = {
 
 
 def _in_pulsar_order(names: list[str]) -> list[str]:
-    """Return sorted names with the persistent ones first."""
+    """Return sorted names with persistent topics first."""
     first = bisect_left(names, "persistent://")
     return names if first in (0, len(names)) else names[first:] + names[:first]
 

@@ -1,7 +1,7 @@
-"""The output of one connection: collected during a turn of the loop and sent in one write at its end.
+"""Output of a connection, collected during an event loop iteration and sent in one write at its end.
 
-Invariant: frames are sent in the order in which they were added, and receipts, which are built as late as possible,
-before any frame that is added after them.
+Invariant: frames are sent in the order in which they were added. Receipts, which are built as late as possible, are
+sent before any frame that is added after them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from ..topics.producer import Producer
 
 FLUSH_BYTES = 128 * 1024
-"""Size at which responses are flushed at once, so that the transport can detect a slow peer."""
+"""Size at which responses are flushed immediately, so that the transport can detect a slow peer."""
 UNJOINED_BYTES = 64 * 1024
-"""Average part size above which parts are not joined, so that a large payload for many consumers is not copied."""
+"""Average part size above which parts are not joined, to avoid copying a large payload for many consumers."""
 
 
 class Outbox:
-    """The frames of one connection that have not been handed to its transport.
+    """Frames of a connection that have not been passed to its transport.
 
     Args:
-        loop: the event loop whose turns count.
-        max_bytes: limit of collected messages to consumers.
-        on_answered: called with the number of entries that the receipts being written confirm.
+        loop: event loop whose iterations are used.
+        max_bytes: limit for collected messages to consumers.
+        on_answered: called with the number of entries confirmed by the receipts being written.
 
     Attributes:
-        bytes: size of the frames, without receipts.
-        transport: their destination; None before the connection is made.
+        bytes: total size of the frames, without receipts.
+        transport: destination of the frames; None before the connection is made.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int, on_answered: Callable[[int], None]) -> None:
@@ -44,7 +44,7 @@ class Outbox:
         self._is_closed = False
 
     def write(self, frame: bytes) -> None:
-        """Add a frame, or a part of one, to the write at the end of this turn."""
+        """Add a frame, or a part of one, to the write at the end of this iteration."""
         if self._is_closed:
             return
         self._add_receipts()
@@ -55,7 +55,7 @@ class Outbox:
             self.flush()
 
     def write_many(self, parts: list[bytes], size: int) -> None:
-        """Add the parts of many frames, ``size`` bytes in total; above the limit they are written at once."""
+        """Add the parts of many frames, ``size`` bytes in total. Above the limit they are written immediately."""
         if self._is_closed:
             return
         self._flush_soon()
@@ -65,7 +65,7 @@ class Outbox:
             self.flush()
 
     def answer_later(self, producer: Producer) -> None:
-        """Write a producer's receipts with the next write, at the latest at the end of this turn."""
+        """Send a producer's receipts with the next write, no later than the end of this iteration."""
         if not self._is_closed:
             self._answering.append(producer)
             self._flush_soon()
@@ -104,11 +104,11 @@ class Outbox:
         self.bytes = 0
 
     def close(self) -> None:
-        """Accept no more frames; collected ones are still sent with `flush`."""
+        """Accept no more frames. Collected frames are still sent by `flush`."""
         self._is_closed = True
 
     def discard(self) -> None:
-        """Accept no more frames and drop the collected ones: the peer is gone."""
+        """Accept no more frames and drop the collected ones, because the peer is disconnected."""
         self._is_closed = True
         self._frames.clear()
         self._answering.clear()

@@ -1,8 +1,8 @@
-"""Admission of connections: limits in total and per client.
+"""Admission of connections, limited in total and per client.
 
-A client is a role, or an address if the role is unknown. Connections before CONNECT are evicted by newer ones, first
-those of the address with the most of them; later connections are never evicted, so a client that has used its share is
-refused.
+A client is a role, or an address if the role is unknown. Connections that have not sent CONNECT are evicted in favor of
+newer ones, starting with the address that has the most. Connections that have sent it are never evicted; a client that
+has used its share is rejected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConnectionPlaces:
     """The connections of one broker, counted against its limits."""
 
     def __init__(self) -> None:
-        """Divide the files that this process may open."""
+        """Derive the limits from the number of files that this process may open."""
         self.max_unknown = part(UNKNOWN_CONNECTIONS, UNKNOWN_MAX)
         most = part(KNOWN_CONNECTIONS, KNOWN_MAX)
         self._known = Shares(most, most // 2)
@@ -53,7 +53,7 @@ class ConnectionPlaces:
         return next(one for one, its_address in self._unknown.items() if its_address == most)
 
     def admit(self, connection: Connection) -> str:
-        """Admit a connection that has sent CONNECT; returns the error text if it is refused, otherwise ""."""
+        """Admit a connection that has sent CONNECT; return an error message if it is rejected, else an empty string."""
         self._forget_unknown(connection)
         roles = connection.roles
         role = None if roles is None else roles.original or roles.role
@@ -63,13 +63,13 @@ class ConnectionPlaces:
             self._clients[connection] = client
             return ""
         if room is Room.SHARE_USED:
-            refusal = f"{client} has {self._known.per_key} connections, as many as one client may have: {_REMEDY}"
+            refusal = f"{client} has reached the limit of {self._known.per_key} connections per client: {_REMEDY}"
         else:
-            refusal = f"all {self._known.size} connections of this broker are taken: {_REMEDY}"
+            refusal = f"all {self._known.size} connections of this broker are in use: {_REMEDY}"
         now_s = time.monotonic()
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
-            log.warning("%r is refused, as others may be in the next minute: %s", connection, refusal)
+            log.warning("rejected %r: %s; not logging further rejections for one minute", connection, refusal)
         return refusal
 
     def left(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Interfaces that a connection and its command handlers need from the broker."""
+"""Interfaces of the broker for connections and command handlers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ServicePort(BrokerPort, Protocol):
-    """The broker as seen by its connections; see `broker.service.BrokerService`."""
+    """The broker's interface for its connections, implemented by `broker.service.BrokerService`."""
 
     is_started: bool
     turns: Turns
@@ -25,19 +25,19 @@ class ServicePort(BrokerPort, Protocol):
     authenticator: Authenticator | None
 
     lookups_waiting: int
-    """Lookups that wait for the metadata store."""
+    """Number of lookups that wait for the metadata store."""
 
     authorization: Authorization | None
-    """Access rules; None without authorization."""
+    """Access rules, or None if authorization is disabled."""
 
     def lookup_urls(self, listener: str) -> tuple[str, str]:
-        """Return the addresses that lookups return, without and with TLS."""
+        """Return the URLs for lookup responses, without and with TLS."""
 
     def connection_made(self, connection: Connection) -> None:
         """Register a connection."""
 
     def connection_known(self, connection: Connection) -> str:
-        """Register that a connection is past CONNECT; returns the error text if it is refused, else empty."""
+        """Admit a connection that has sent CONNECT; return an error message if it is rejected, else an empty string."""
 
     def connection_lost(self, connection: Connection) -> None:
         """Unregister a connection."""

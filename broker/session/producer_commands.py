@@ -1,6 +1,6 @@
-"""Handlers of PRODUCER and CLOSE_PRODUCER; SEND is in `connection`.
+"""Handlers for PRODUCER and CLOSE_PRODUCER. `connection` handles SEND.
 
-Source: Pulsar binary protocol, section Producer, creation.
+Source: Pulsar binary protocol, section Producer (creation).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def producer(connection: Connection, command: CommandProducer) -> None:
-    """Create a producer; an existing one is confirmed again.
+    """Create a producer, or confirm an existing one.
 
-    A producer that the broker closed because of a message is refused once: see `Producer.refuse`.
+    A producer that the broker closed because of a message is rejected once; see `Producer.refuse`.
     """
     id_ = command.producer_id
     existing = connection.producers.get(id_)
@@ -49,17 +49,17 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
     if is_new:
         audit_created(connection, name)
     if broker.storage.failure is not None and name.is_persistent:
-        # Refused here, a client backs off; refused at each SEND, it would reconnect at once with all its messages, and
-        # never notice the send timeout of its first message.
+        # A client that is rejected here backs off. If each SEND were rejected, it would reconnect immediately with all
+        # its messages, and never notice the send timeout of the first one.
         raise PersistenceError(str(broker.storage.failure))
-    # As in Pulsar, a producer may name one of the broker's own cursors, without effect; the same holds on a
-    # non-persistent topic, where a subscription ends with its last consumer.
+    # As in Pulsar, naming one of the broker's own cursors has no effect. Neither has any name on a non-persistent
+    # topic, where a subscription ends with its last consumer.
     is_wanted = name.is_persistent and not is_internal(command.initial_subscription_name)
     if command.initial_subscription_name and is_wanted:
         if not broker.namespaces.auto_subscription_creation(name):
             raise NotAllowed(
-                f"subscription {command.initial_subscription_name!r} does not exist, and creating subscriptions on"
-                f" first use is off in {name.namespace_name}"
+                f"subscription {command.initial_subscription_name!r} does not exist, and automatic subscription"
+                f" creation is disabled in namespace {name.namespace_name}"
             )
         await topic.create_subscription(command.initial_subscription_name, "earliest")
     await check_admits(topic)
@@ -72,7 +72,7 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
 
 
 def close_producer(connection: Connection, command: CommandCloseProducer) -> None:
-    """Close a producer after its last entry is answered; an unknown id counts as closed."""
+    """Close a producer after its last entry is answered. An unknown id counts as closed."""
     leaving = connection.producers.close(command.producer_id)
     if leaving is None or not leaving.pending_entries:
         if leaving is not None:

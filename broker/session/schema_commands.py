@@ -1,4 +1,4 @@
-"""Handlers of GET_SCHEMA and GET_OR_CREATE_SCHEMA; PRODUCER and SUBSCRIBE carry schemas too.
+"""Handlers for GET_SCHEMA and GET_OR_CREATE_SCHEMA. PRODUCER and SUBSCRIBE also contain schemas.
 
 Source: Pulsar binary protocol, section Schema.
 """
@@ -20,13 +20,13 @@ _VERSION_BYTES = 8
 
 
 def get_schema(connection: Connection, command: pb.CommandGetSchema) -> None:
-    """Answer with a topic's schema: the last version, or the requested one."""
+    """Send a topic's schema, in the requested version or the last one."""
     number = None
     if command.HasField("schema_version"):
         if not command.schema_version:
             raise IncompatibleSchema("Empty schema version")
         if len(command.schema_version) != _VERSION_BYTES:
-            raise ProtocolError(f"GET_SCHEMA with a version of {len(command.schema_version)} bytes, which has 8")
+            raise ProtocolError(f"GET_SCHEMA with a schema version of {len(command.schema_version)} bytes: expected 8")
         number = version_number(command.schema_version)
     name = parse_topic_name(command.topic)
     connection.start(command.request_id, _get_schema(connection, command.request_id, name, number))
@@ -47,7 +47,7 @@ async def _get_schema(connection: Connection, request_id: int, name: TopicName, 
 
 
 def get_or_create_schema(connection: Connection, command: pb.CommandGetOrCreateSchema) -> None:
-    """Answer with the version of a schema, adding it to an existing topic if it is new."""
+    """Send the version of a schema, after adding it to an existing topic if it is new."""
     name = parse_topic_name(command.topic)
     connection.start(command.request_id, _get_or_create(connection, command, name))
 

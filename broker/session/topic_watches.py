@@ -1,10 +1,10 @@
-"""Topic-list watches of one connection: WATCH_TOPIC_LIST, the WATCH_TOPIC_UPDATEs that follow, and the close.
+"""Topic list watches of a connection: WATCH_TOPIC_LIST, its WATCH_TOPIC_UPDATEs and WATCH_TOPIC_LIST_CLOSE.
 
-Design: changes of one event-loop turn are sent together, and none while the peer reads too slowly: the unsent changes
-are bounded by the number of topics (`TopicChanges`). A client that may no longer watch the namespace gets no further
-updates: the protocol has no command by which a broker ends a watch.
+Design: all changes of one event loop iteration are sent together. While the peer reads too slowly, changes are held
+back; their number is bounded by the number of topics (`TopicChanges`). A client that may no longer watch the namespace
+receives no more updates, because the protocol has no command for a broker to end a watch.
 
-Source: Pulsar binary protocol, section WATCH_TOPIC_LIST; `TopicListService` of Pulsar 4.0.
+Source: Pulsar binary protocol, section WATCH_TOPIC_LIST; Pulsar 4.0's `TopicListService`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 MAX_WATCHES = 1000
-"""Maximum watches of one connection; a client has one per consumer with a pattern."""
+"""Maximum number of watches per connection. A client has one for each pattern consumer."""
 MAX_NAMES = 1000
-"""Maximum names in one update: that many of the longest fit into a frame."""
+"""Maximum number of names in one update, such that even the longest names fit into a frame."""
 _CANNOT = "Unable to create topic list watcher: "
 
 
 class TopicWatch:
-    """One watch: the list, and the changes that its client has not received."""
+    """A watch of a topic list, with the changes not yet sent to the client."""
 
     def __init__(self, connection: Connection, watcher_id: int, namespace: str, pattern: str) -> None:
         self._connection = connection
@@ -53,14 +53,14 @@ class TopicWatch:
             self._connection.loop.call_soon(self.tell)
 
     def tell(self) -> None:
-        """Send the pending changes, as far as the peer is writable."""
+        """Send pending changes while the peer is writable."""
         self._is_planned = False
         if self._changes and not may_still(self._connection, pb.BaseCommand.WATCH_TOPIC_LIST, self._place[0]):
-            return  # decided again at the next change: the right may come back
+            return  # rechecked at the next change, as the permission may be restored
         while self._changes and self._connection.is_writable and not self._is_closed:
             deleted, new = self._changes.take(MAX_NAMES)
-            # The hash of the client's list after this update. In the middle of a long series it is unknown, and a
-            # client that returns with an empty hash gets the whole list.
+            # The hash of the client's list after this update. It is unknown until the last of several updates; a
+            # client that reconnects with an empty hash receives the whole list.
             digest = "" if self._changes else self.topics.digest
             self._connection.reply(
                 pb.CommandWatchTopicUpdate(
@@ -70,7 +70,7 @@ class TopicWatch:
 
 
 class ConnectionWatches:
-    """The watches of one connection, by the ids that its client chose."""
+    """The watches of a connection, by client-assigned id."""
 
     def __init__(self) -> None:
         self._watches: dict[int, TopicWatch] = {}
@@ -79,7 +79,7 @@ class ConnectionWatches:
         return len(self._watches)
 
     def put(self, watcher_id: int, watch: TopicWatch) -> None:
-        """Add a watch, replacing one of the same id."""
+        """Add a watch, replacing any watch with the same id."""
         self.close(watcher_id)
         self._watches[watcher_id] = watch
 
@@ -95,28 +95,30 @@ class ConnectionWatches:
             self.close(watcher_id)
 
     def wake(self) -> None:
-        """Send the changes that waited while the peer was not writable."""
+        """Send the changes held back while the peer was not writable."""
         for watch in list(self._watches.values()):
             watch.tell()
 
 
 def watch_topic_list(connection: Connection, command: pb.CommandWatchTopicList) -> None:
-    """Answer WATCH_TOPIC_LIST; an id that is already watched gets a new watch.
+    """Handle WATCH_TOPIC_LIST. A watch with the same id is replaced.
 
     Raises:
-        ProtocolError: the namespace is not a valid name.
-        NotAllowed: the pattern is too long, only Java's engine understands it, or there are too many watches.
+        ProtocolError: the namespace name is invalid.
+        NotAllowed: the pattern is too long, only Java's engine supports it, or there are too many watches.
         InvalidTopicName: the pattern is not a valid regular expression.
     """
     if NAMESPACE.fullmatch(command.namespace) is None:
-        raise ProtocolError(f"WATCH_TOPIC_LIST of {command.namespace!r}: expected tenant/namespace")
+        raise ProtocolError(f"WATCH_TOPIC_LIST with namespace {command.namespace!r}: expected tenant/namespace")
     pattern = command.topics_pattern
     if len(pattern) > MAX_PATTERN_CHARS:
         raise NotAllowed(f"{_CANNOT}Pattern longer than maximum: {MAX_PATTERN_CHARS}")
     watches = connection.topic_watches
     watches.close(command.watcher_id)
     if len(watches) >= MAX_WATCHES:
-        raise NotAllowed(f"{_CANNOT}this connection has {MAX_WATCHES} watches; close some or poll")
+        raise NotAllowed(
+            f"{_CANNOT}this connection has reached its limit of {MAX_WATCHES} watches: close some, or poll"
+        )
     try:
         watch = TopicWatch(connection, command.watcher_id, command.namespace, pattern)
     except PatternNotSupported as error:
@@ -136,6 +138,6 @@ def watch_topic_list(connection: Connection, command: pb.CommandWatchTopicList) 
 
 
 def close_watch(connection: Connection, command: pb.CommandWatchTopicListClose) -> None:
-    """Answer WATCH_TOPIC_LIST_CLOSE; an unknown watch counts as closed."""
+    """Handle WATCH_TOPIC_LIST_CLOSE. An unknown watch counts as closed."""
     connection.topic_watches.close(command.watcher_id)
     connection.succeed(command.request_id)

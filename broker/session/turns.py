@@ -1,8 +1,8 @@
-"""Fair scheduling of connections: how long one may occupy the event loop, and the order in which waiting ones resume.
+"""Fair scheduling of connections: limits how long each may occupy the event loop, and resumes waiting ones in order.
 
-A client may send hundreds of commands in one read, some of which take milliseconds, such as listing a large namespace.
-A connection handles commands for `SLICE_S`; the rest waits here, behind those of other connections, while messages of
-all connections pass.
+A client may send hundreds of commands in one read, and some of them take milliseconds, such as listing a large
+namespace. A connection handles commands for `SLICE_S`. The rest waits here behind those of other connections, while
+the messages of all connections are processed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections import deque
 from collections.abc import Callable
 
 SLICE_S = 0.005
-"""How long one connection handles commands before yielding to others."""
+"""Time for which a connection handles commands before yielding to others."""
 TURN_S = 0.02
-"""How long waiting connections are served within one turn of the event loop."""
+"""Time for which waiting connections are served within one event loop iteration."""
 
 
 class Turns:
     """The waiting connections of a broker.
 
     Args:
-        monotonic: a clock in seconds that advances within a turn, unlike uvloop's.
+        monotonic: clock in seconds that, unlike uvloop's, advances within an event loop iteration.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +34,7 @@ class Turns:
         return f"Turns(waiting={len(self._waiting)})"
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call ``go_on`` in a later turn of the loop, after all earlier calls."""
+        """Call ``go_on`` in a later event loop iteration, after all earlier calls."""
         self._waiting.append(go_on)
         if not self._is_planned:
             self._is_planned = True

@@ -1,12 +1,12 @@
-"""The metadata store in one SQLite file.
+"""Metadata store in an SQLite file.
 
 Design: one thread owns the connection. It runs all queued operations, both reads and writes, in one transaction,
 commits with a sync (WAL, ``synchronous=FULL``), and only then reports the results, with one call into each event loop.
-So a thousand concurrent writes cost one sync, SQLite never runs on an event loop, and operations are ordered without
-locks. Reads use the same queue: callers that read often cache in memory.
+A thousand concurrent writes therefore cost one sync, SQLite never runs on an event loop, and operations are ordered
+without locks. Reads use the same queue; callers that read often cache in memory.
 
-Invariant: no result is reported before its transaction is committed; this includes reads, which may have seen a write
-of the same group.
+Invariant: no result is reported before its transaction is committed, not even that of a read, which may have seen a
+write of the same group.
 
 The file is locked exclusively, so that two brokers never share it.
 """
@@ -30,13 +30,13 @@ from ...tasks import call_in, settle
 from .store import Change, Record, check_path, check_value, check_version
 
 FORMAT = 1
-"""Number in the file's ``user_version``; a file of a later format is refused."""
+"""Format number in the file's ``user_version``; files with any other number are rejected."""
 APPLICATION_ID = 0x4D414753
-"""Marks the file as ours, for `file(1)`, and so that another application's database is not opened."""
+"""Application id, which identifies the file to `file(1)` and prevents opening another application's database."""
 MAX_GROUP = 2_000
 """Maximum number of operations in one transaction."""
 MAX_QUEUED = 100_000
-"""Maximum number of waiting operations; beyond it calls fail, as the disk has stalled."""
+"""Maximum number of queued operations; beyond it calls fail, because the disk has stalled."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Operation:
-    """A call: the work for the thread, the future of its result, and the change to report if it succeeds."""
+    """A queued call: the work for the thread, the future of its result, and the changes to report if it succeeds."""
 
     work: Callable[[sqlite3.Connection, list[Change]], object]
     answer: asyncio.Future[Any]
@@ -66,7 +66,7 @@ class _Watch:
         watches.append(self)
 
     def close(self) -> None:
-        """Stop the watch; the callback is not called afterwards."""
+        """Stop the watch. The callback is not called afterwards."""
         if self.is_open:
             self.is_open = False
             self._watches.remove(self)
@@ -78,7 +78,7 @@ class _Watch:
 
 
 class SqliteStore:
-    """`MetadataStore` in one file; created by `open`."""
+    """`MetadataStore` in an SQLite file; created by `open`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -94,7 +94,7 @@ class SqliteStore:
         """Open or create the store at ``file``. Blocking.
 
         Raises:
-            StorageError: the file cannot be opened, is in use, damaged, or not ours.
+            StorageError: the file cannot be opened, is in use, is damaged, or belongs to another program.
         """
         return cls(Path(file))
 
@@ -112,7 +112,7 @@ class SqliteStore:
         return await self._submit(lambda connection, changes: _put(connection, changes, path, value, expected_version))
 
     async def delete(self, path: str, expected_version: int | None = None) -> bool:
-        """Delete a record and return whether there was one."""
+        """Delete a record, and return whether it existed."""
         check_path(path)
         return await self._submit(lambda connection, changes: _delete(connection, changes, path, expected_version))
 
@@ -127,7 +127,7 @@ class SqliteStore:
         if prefix != "/":
             check_path(prefix)
         if self._is_closed:
-            raise ClosedError(f"the metadata store {self._file} is closed")
+            raise ClosedError(f"metadata store {self._file} is closed")
         return _Watch(prefix, callback, self._watches)
 
     async def close(self) -> None:
@@ -141,10 +141,10 @@ class SqliteStore:
 
     async def _submit(self, work: Callable[[sqlite3.Connection, list[Change]], T]) -> T:
         if self._is_closed:
-            raise ClosedError(f"the metadata store {self._file} is closed")
+            raise ClosedError(f"metadata store {self._file} is closed")
         if self._queue.qsize() >= MAX_QUEUED:
             raise StorageError(
-                f"{MAX_QUEUED} operations wait for the metadata store {self._file}; is its disk stalled?"
+                f"{MAX_QUEUED} operations are queued for metadata store {self._file}: its disk may be stalled"
             )
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put(_Operation(work, answer))
@@ -162,7 +162,7 @@ class SqliteStore:
         self._connection.close()
 
     def _next_group(self) -> tuple[list[_Operation], bool]:
-        """Wait for work and return it, and whether more may follow."""
+        """Wait for queued work; return it, and whether more may follow."""
         group: list[_Operation] = []
         operation = self._queue.get()
         while operation is not None:
@@ -188,13 +188,13 @@ class SqliteStore:
         except Exception as error:
             # Any failure concerns only this group; the thread must continue to serve others.
             if not isinstance(error, sqlite3.Error):
-                log.exception("a change of the metadata failed")
+                log.exception("metadata change failed")
             if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):  # an open transaction would make the next group fail, too
+                with contextlib.suppress(sqlite3.Error):  # an open transaction would also make the next group fail
                     connection.rollback()
             for operation in group:
                 cause = str(error) if isinstance(error, sqlite3.Error) else repr(error)
-                failure = StorageError(f"metadata file {self._file}: {cause}; nothing of this change was kept")
+                failure = StorageError(f"metadata file {self._file}: {cause}; the change was rolled back")
                 failure.__cause__ = error
                 operation.result = failure
                 operation.changes.clear()
@@ -218,21 +218,21 @@ def _answer(operations: list[_Operation]) -> None:
 
 
 def _connect(file: Path) -> sqlite3.Connection:
-    """Open, lock, check and initialise the file.
+    """Open, lock, check and initialize the file.
 
     Raises:
-        StorageError: one of these failed; the text has the remedy.
+        StorageError: one of these steps failed; the message contains a remedy.
     """
     directory = file.parent
     if directory.is_dir() and not (os.access(directory, os.W_OK) and (os.access(file, os.W_OK) or not file.exists())):
         # Checked explicitly, as SQLite reports a full disk here only as "disk I/O error".
         raise StorageError(_explain_unwritable(file, "permission denied"))
     try:
-        # isolation_level None: we begin and commit ourselves. timeout 0: a locked file is another broker's.
+        # isolation_level None: transactions are explicit. timeout 0: a locked file belongs to another broker.
         connection = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise StorageError(
-            f"cannot open the metadata file {file}: {error}; is its directory there, and writable?"
+            f"cannot open the metadata file {file}: {error}; check that its directory exists and is writable"
         ) from error
     try:
         _prepare(connection, file)
@@ -260,33 +260,35 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
     elif application_id != APPLICATION_ID:
-        raise StorageError(f"{file} is an SQLite file of another program; choose another data directory")
+        raise StorageError(f"{file} is another program's SQLite file: choose another data directory")
     elif user_version != FORMAT:
         raise StorageError(
-            f"metadata file {file} has format {user_version}, ours is {FORMAT}; use the version that wrote it"
+            f"metadata file {file} has format {user_version}, expected {FORMAT}: use the version that wrote it"
         )
     else:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StorageError(f"metadata file {file} is damaged ({verdict}); restore it from a backup")
+            raise StorageError(f"metadata file {file} is damaged ({verdict}): restore it from a backup")
     connection.execute("COMMIT")
 
 
 def _explain(error: sqlite3.Error, file: Path) -> str:
-    """Return an explanation of an error at opening for the user."""
+    """Return a user-readable explanation of an error at opening."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"metadata file {file} is in use by another broker; stop that one or choose another data directory"
+            return (
+                f"metadata file {file} is in use by another broker: stop that broker or choose another data directory"
+            )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return _explain_unwritable(file, str(error))
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return f"metadata file {file} is damaged ({error}); restore it from a backup"
+            return f"metadata file {file} is damaged ({error}): restore it from a backup"
         case _:
             return f"metadata file {file}: {error}"
 
 
 def _explain_unwritable(file: Path, cause: str) -> str:
-    return f"metadata file {file} cannot be written ({cause}); check the permissions of the file and its directory"
+    return f"metadata file {file} is not writable ({cause}): check the permissions of the file and its directory"
 
 
 def _get(connection: sqlite3.Connection, path: str) -> Record | None:
@@ -295,7 +297,7 @@ def _get(connection: sqlite3.Connection, path: str) -> Record | None:
 
 
 def _version(connection: sqlite3.Connection, path: str, expected: int | None) -> int | None:
-    """Return the version at ``path``, or None, after comparing it with the expected one."""
+    """Return the version at ``path``, or None, after comparing it with the expected version."""
     row = connection.execute("SELECT version FROM record WHERE path = ?", (path,)).fetchone()
     version: int | None = None if row is None else row[0]
     if expected is not None:

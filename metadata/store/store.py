@@ -30,11 +30,11 @@ from typing import NamedTuple, Protocol
 from ...errors import BadVersion, InvalidConfig
 
 ABSENT = -1
-"""As ``expected_version``: the record must not exist."""
+"""Value of ``expected_version`` if the record must not exist."""
 MAX_VALUE_BYTES = 1_000_000
-"""Maximum size of a value; ZooKeeper rejects packets above 1 MiB."""
+"""Maximum size of a value. ZooKeeper rejects packets above 1 MiB."""
 MAX_PATH_BYTES = 4096
-"""Maximum length of a path; topic names are at most 1,024 bytes, and URL-encoding triples them."""
+"""Maximum length of a path. Topic names are at most 1,024 bytes, which URL encoding can triple."""
 
 
 _REFUSED = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
@@ -48,26 +48,26 @@ class Record(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A record was created, replaced or deleted; ``version`` is None for a deletion."""
+    """Creation, replacement or deletion of a record; ``version`` is None for a deletion."""
 
     path: str
     version: int | None
 
 
 class Watch(Protocol):
-    """A running watch."""
+    """An active watch."""
 
     def close(self) -> None:
-        """Stop the watch; the callback is not called afterwards. Closing twice is harmless."""
+        """Stop the watch. The callback is not called afterwards. Closing twice is harmless."""
 
 
 class MetadataStore(Protocol):
-    """Versioned values in a tree; the module docstring has the exact semantics.
+    """A tree of versioned values. The module docstring defines the exact semantics.
 
-    Every method may raise `StorageError` (the store is full or damaged; `MetadataUnavailable` if it is unreachable),
-    `ClosedError` (after `close`) and `InvalidConfig` (a path or value exceeds the limits).
+    Each method may raise `StorageError` if the store is full or damaged (`MetadataUnavailable` if it is unreachable),
+    `ClosedError` after `close`, and `InvalidConfig` for a path or value that exceeds the limits.
 
-    Cancellation: the operation is still carried out.
+    Cancellation: the operation is still executed.
     """
 
     async def get(self, path: str) -> Record | None:
@@ -77,26 +77,26 @@ class MetadataStore(Protocol):
         """Write a record and return its new version.
 
         Args:
-            path: the record's path.
+            path: record path.
             value: 1 to `MAX_VALUE_BYTES` bytes.
             expected_version: the current version, `ABSENT` to create only, or None to write unconditionally.
 
         Raises:
-            BadVersion: the record has another version, exists already, or no longer exists.
+            BadVersion: the record has another version, already exists, or no longer exists.
         """
 
     async def delete(self, path: str, expected_version: int | None = None) -> bool:
-        """Delete a record (not those below it) and return whether there was one.
+        """Delete a record, but not those below it, and return whether it existed.
 
         Raises:
-            BadVersion: ``expected_version`` is given and the record has another version or does not exist.
+            BadVersion: ``expected_version`` is not None, and the record has another version or does not exist.
         """
 
     async def children(self, path: str) -> list[str]:
-        """Return the names directly below ``path``, sorted; ``/`` is the root."""
+        """Return the sorted names directly below ``path``; ``/`` is the root."""
 
     def watch(self, prefix: str, callback: Callable[[Change], None]) -> Watch:
-        """Call ``callback`` on the running loop for each change at ``prefix`` or below it; it must not raise."""
+        """Call ``callback`` on the running loop for each change at or below ``prefix``. It must not raise."""
 
     async def close(self) -> None:
         """Finish queued operations and release the store."""
@@ -111,7 +111,7 @@ def check_path(path: str) -> str:
     names = path.split("/")
     if names[0] or len(names) < 2 or any(name in ("", ".", "..") for name in names[1:]) or names[1] == "zookeeper":
         raise InvalidConfig(
-            f"invalid metadata path {path!r}: expected /name/name, no empty names, `.` or `..`, not /zookeeper"
+            f"invalid metadata path {path!r}: expected /name/name without empty names, `.`, `..`, not below /zookeeper"
         )
     if refused := _REFUSED.search(path):
         raise InvalidConfig(f"invalid metadata path {path!r}: character {refused[0]!r} is not allowed")
@@ -127,17 +127,19 @@ def check_value(path: str, value: bytes) -> bytes:
         InvalidConfig: the value is empty or too large.
     """
     if not 0 < len(value) <= MAX_VALUE_BYTES:
-        raise InvalidConfig(f"metadata value of {len(value)} bytes for {path}: allowed are 1 to {MAX_VALUE_BYTES}")
+        raise InvalidConfig(
+            f"invalid metadata value of {len(value)} bytes for {path}: expected 1 to {MAX_VALUE_BYTES} bytes"
+        )
     return value
 
 
 def check_version(path: str, version: int | None, expected: int) -> None:
-    """Compare a record's version, None if it does not exist, with the expected one.
+    """Compare a record's version (None if it does not exist) with the expected version.
 
     Raises:
-        BadVersion: they differ.
+        BadVersion: the versions differ.
     """
     if expected != (ABSENT if version is None else version):
         found = "the record does not exist" if version is None else f"it has version {version}"
         wanted = "no record" if expected == ABSENT else f"version {expected}"
-        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}: read it again")
+        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}: reread it")

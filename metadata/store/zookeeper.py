@@ -1,17 +1,17 @@
-"""The metadata store on a ZooKeeper ensemble, below one of its nodes.
+"""Metadata store in a ZooKeeper ensemble, below one of its nodes.
 
 Design: a record is a node; a parent without a record is a node without a value. ZooKeeper's node versions are the
 record versions. This module adds three things: nodes without a value are created and deleted with their descendants,
-every operation ends in bounded time whatever the servers do, and after a lost connection an unknown outcome is reported
-as unknown.
+every operation ends in bounded time regardless of the servers, and if a lost connection leaves an outcome unknown, the
+error says so.
 
-Invariant: a node without a value below our top always has children. So the transaction that creates a record creates
-its missing parents, and the one that deletes it deletes the parents that are no longer needed. A transaction checks its
-preconditions (the version of a record above, the existence of another child); if one changed meanwhile, the transaction
-fails as a whole and is planned again.
+Invariant: a node without a value below the store's root always has children. So the transaction that creates a record
+also creates its missing parents, and the one that deletes it also deletes the parents that are no longer needed. A
+transaction checks its preconditions (the version of a record above, the existence of another child). If one changed
+meanwhile, the whole transaction fails, and a new one is planned.
 
-Retries: an operation interrupted by a lost connection is retried until its timeout, unless it is a write that depends
-on a version and whose first attempt may have taken effect: the caller then gets an error that the outcome is unknown.
+Retries: an operation interrupted by a lost connection is retried until its timeout. The exception is a write that
+depends on a version and whose first attempt may have taken effect: it fails with the error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from .zookeeper_session import ConnectionBroken, Session
 from .zookeeper_watch import RESERVED, RETRY_DELAY_S, TreeWatch
 
 CLOSE_TIMEOUT_S = 2.0
-"""How long `ZookeeperStore.close` waits for pending operations."""
+"""Time that `ZookeeperStore.close` waits for pending operations."""
 ANY_VERSION = -1
 """ZooKeeper's wildcard for any version."""
 
 _RACED = (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)
-"""Errors of a request that lost a race against another client; the operation is then read and planned again."""
+"""Errors of a request that lost a race against another client. The operation then rereads and replans."""
 _T = TypeVar("_T")
 
 
@@ -53,10 +53,10 @@ class _Operation:
     """A call of a store method.
 
     Attributes:
-        path: the node's path.
-        is_repeatable: whether it may be sent again when the outcome of an attempt is unknown.
-        is_unsure: whether a write is in flight, or was when the connection broke.
-        has_deleted: whether a repeated deletion saw the record at an earlier attempt.
+        path: node path.
+        is_repeatable: whether the operation may be resent if the outcome of an attempt is unknown.
+        is_unsure: whether a write is in flight, or was when the connection was lost.
+        has_deleted: whether an earlier attempt of a repeated deletion saw the record.
     """
 
     path: str
@@ -66,7 +66,7 @@ class _Operation:
 
 
 class _Node(NamedTuple):
-    """The contents of a node; a node without a value is not a record."""
+    """The contents of a node. A node without a value is not a record."""
 
     value: bytes
     version: int
@@ -74,7 +74,7 @@ class _Node(NamedTuple):
 
 
 class ZookeeperStore:
-    """`MetadataStore` on ZooKeeper; created by `open`, and bound to that event loop."""
+    """`MetadataStore` on ZooKeeper; created by `open`, and bound to the event loop that called it."""
 
     def __init__(self, session: Session, top: str, timeout_s: float) -> None:
         self._session = session
@@ -97,11 +97,11 @@ class ZookeeperStore:
 
         Args:
             servers: ``host:port,host:port…``.
-            path: root node of the store; ``/`` or an empty text for ZooKeeper's root.
-            timeout_s: timeout for the first connection, and for each operation.
+            path: root node of the store; ``/`` or an empty string for ZooKeeper's root.
+            timeout_s: timeout for the first connection and for each operation.
 
         Raises:
-            MetadataUnavailable: no server answered in time.
+            MetadataUnavailable: no server responded in time.
             StorageError: the ensemble denies access to ``path``.
         """
         session = Session(servers)
@@ -129,7 +129,7 @@ class ZookeeperStore:
         return await self._run(operation, lambda operation: self._put(operation, value, expected_version))
 
     async def delete(self, path: str, expected_version: int | None = None) -> bool:
-        """Delete a record and return whether there was one."""
+        """Delete a record, and return whether it existed."""
         operation = _Operation(self._node(path), is_repeatable=expected_version is None)
         return await self._run(operation, lambda operation: self._delete(operation, expected_version))
 
@@ -151,7 +151,7 @@ class ZookeeperStore:
         return TreeWatch(self._session, top, report, self._trees)
 
     async def close(self) -> None:
-        """Finish pending operations, as far as a server responds, and end the session."""
+        """Finish pending operations if a server responds, and close the session."""
         if self._closing is None:
             self._closing = self._owned.start(self._close(), "close")
         await asyncio.shield(self._closing)
@@ -167,19 +167,19 @@ class ZookeeperStore:
 
     def _check_open(self) -> None:
         if self._closing is not None:
-            raise ClosedError(f"the metadata store zk:{self._session.servers}{self._top} is closed")
+            raise ClosedError(f"metadata store zk:{self._session.servers}{self._top} is closed")
 
     def _node(self, path: str) -> str:
         return self._top + check_path(path)
 
-    # One operation from its start to its end
+    # Running an operation
 
     async def _run(self, operation: _Operation, work: Callable[[_Operation], Awaitable[_T]]) -> _T:
-        """Carry out an operation in a separate task, which continues if the caller is cancelled."""
+        """Run an operation in a separate task, which continues if the caller is cancelled."""
         self._check_open()
         # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
         earlier = tuple(self._abandoned)
-        # A failure after the caller was cancelled concerns no one, so it is not logged.
+        # After the caller was cancelled, a failure is irrelevant and not logged.
         task = self._owned.start(self._perform(operation, work, earlier), operation.path, awaited_elsewhere)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -209,18 +209,18 @@ class ZookeeperStore:
                         return await work(operation)
                     except ConnectionBroken as exc:
                         if operation.is_unsure and not operation.is_repeatable:
-                            raise self._unavailable(operation, "the connection broke") from exc
+                            raise self._unavailable(operation, "the connection was lost") from exc
                         await asyncio.sleep(RETRY_DELAY_S)
         except TimeoutError:
-            raise self._unavailable(operation, f"no answer within {self._timeout_s:g} s") from None
+            raise self._unavailable(operation, f"timed out after {self._timeout_s:g} s") from None
         except KazooException as exc:
             raise StorageError(
-                f"ZooKeeper {self._session.servers} refuses {operation.path}: {type(exc).__name__} {exc}; check its"
+                f"ZooKeeper {self._session.servers} rejected {operation.path}: {type(exc).__name__} {exc}; check its"
                 " access rights, quota and log"
             ) from exc
 
     async def _armed(self, tree: TreeWatch) -> None:
-        """Wait until a watch is set, as long as there is progress, as a tree may be large.
+        """Wait until a watch is set. The timeout applies only without progress, as the tree may be large.
 
         Raises:
             TimeoutError: no progress was made.
@@ -233,7 +233,7 @@ class ZookeeperStore:
             await within(self._timeout_s, tree.is_armed.wait())
 
     def _unavailable(self, operation: _Operation, cause: str) -> MetadataUnavailable:
-        effect = "whether the change took effect is unknown: read it again" if operation.is_unsure else "try again"
+        effect = "the change may or may not have taken effect: reread the record" if operation.is_unsure else "retry"
         return MetadataUnavailable(f"ZooKeeper {self._session.servers}: {cause} for {operation.path}; {effect}")
 
     async def _write(self, operation: _Operation, start: Callable[[Any], Any]) -> Any:
@@ -247,7 +247,7 @@ class ZookeeperStore:
         return answer
 
     async def _commit(self, operation: _Operation, plan: list[tuple[Any, ...]]) -> None:
-        """Carry out a list of ``(method, argument, …)`` atomically."""
+        """Execute a list of ``(method, argument, …)`` atomically."""
 
         def start(client: Any) -> Any:
             transaction = client.transaction()
@@ -263,7 +263,7 @@ class ZookeeperStore:
         if failures:
             raise failures[0]
 
-    # What operations do
+    # Implementation of operations
 
     async def _make_top(self, operation: _Operation) -> None:
         names = self._top.split("/")[1:]
@@ -307,7 +307,7 @@ class ZookeeperStore:
                 continue
 
     async def _create(self, operation: _Operation, value: bytes) -> None:
-        """Create a record without a node, and its missing parents."""
+        """Create a record whose node does not exist, and its missing parents."""
         try:
             await self._write(operation, _request("create_async", operation.path, value))
         except NoNodeError:
@@ -336,7 +336,7 @@ class ZookeeperStore:
             return True
 
     async def _removal(self, node: str, held: _Node) -> list[tuple[Any, ...]]:
-        """Return the transaction that deletes a record and the parents that are then no longer needed."""
+        """Return the transaction that deletes a record and the parents that become unnecessary."""
         if held.children:
             return [await self._other_child(node, None), ("set_data", node, b"", held.version)]
         plan: list[tuple[Any, ...]] = [("delete", node, held.version)]
@@ -354,7 +354,7 @@ class ZookeeperStore:
         return plan
 
     async def _other_child(self, node: str, child: str | None) -> tuple[Any, ...]:
-        """Return the check that ``node`` has a child other than ``child``."""
+        """Return a transaction step that checks that ``node`` has a child other than ``child``."""
         for name in await self._names(node):
             if (other := f"{node}/{name}") != child:
                 return ("check", other, ANY_VERSION)

@@ -1,9 +1,9 @@
 """A session with a ZooKeeper ensemble, used from one event loop.
 
 Design: kazoo does its I/O in one thread and delivers results in a second one. Requests are submitted from the loop
-without waiting, and results return through `call_soon_threadsafe`; so a request needs no thread, and many are in flight
-at once, which lets the server sync them together. Kazoo reconnects indefinitely; here a lost connection raises
-`ConnectionBroken`, and connections are numbered so that watches know when they must be set again.
+without waiting, and results return through `call_soon_threadsafe`. So a request needs no thread of its own, and many
+can be in flight, which lets the server sync them together. Kazoo reconnects indefinitely. Here a lost connection raises
+`ConnectionBroken`, and connections are numbered, so that watches can be renewed after a reconnection.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from ...errors import ClosedError, MetadataUnavailable
 from ...tasks import call_in, settle, within
 
 SESSION_TIMEOUT_S = 6.0
-"""After two thirds of it without an answer from the server, or after all of it on a new connection, another server is
-tried. It is short, as the end of a session has no consequences for us."""
+"""Session timeout. Kazoo tries another server after two thirds of it without a response, or after all of it on a new
+connection. It is short, because nothing depends on the session."""
 MAX_IN_FLIGHT = 1_000
-"""Limit of unanswered requests; more wait here. Kazoo is woken by a byte in a pipe, which must never be full."""
+"""Maximum unanswered requests; others wait. Kazoo is woken by a byte in a pipe, which must never be full."""
 STOP_S = 2.0
-"""Timeout for the server's confirmation of the session's end; without it the server detects the end later."""
+"""Timeout for the server to confirm closing the session. Without it, the session expires later."""
 
 log = logging.getLogger(__name__)
 _LOST = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 
 
 class ConnectionBroken(Exception):
-    """The connection ended before the response: a read may be repeated; the outcome of a write is unknown.
+    """The connection was lost before the response. A read may be repeated; the outcome of a write is unknown.
 
     The store handles this error internally.
     """
 
 
 class Session:
-    """A connection that is re-established whenever it breaks.
+    """A connection that is re-established whenever it is lost.
 
     Attributes:
-        servers: ``host:port,host:port…``.
+        servers: servers as ``host:port,host:port…``.
         generation: number of connections so far.
         on_connect: called on the loop after each connection.
     """
@@ -67,7 +67,7 @@ class Session:
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._waiting: set[asyncio.Future[Any]] = set()
         quiet = logging.getLogger("kazoo")
-        quiet.setLevel(logging.CRITICAL)  # kazoo logs each attempt to connect; we log each loss, below
+        quiet.setLevel(logging.CRITICAL)  # kazoo logs each connection attempt; only losses are logged, below
         self._client = KazooClient(
             hosts=servers,
             timeout=SESSION_TIMEOUT_S,
@@ -88,13 +88,13 @@ class Session:
         """Connect.
 
         Raises:
-            MetadataUnavailable: no server answered in time; the session is stopped.
+            MetadataUnavailable: no server responded in time; the session is stopped.
         """
         try:
             self._client.start_async()
             if not await within(timeout_s, self._is_connected.wait()):
                 raise MetadataUnavailable(
-                    f"no ZooKeeper server answered at {self.servers} within {timeout_s:g} s; start it, or correct"
+                    f"no ZooKeeper server responded at {self.servers} within {timeout_s:g} s: start it, or correct"
                     " metadataStoreUrl"
                 )
         except BaseException:
@@ -113,13 +113,13 @@ class Session:
         return self.generation
 
     async def call(self, start: Callable[[Any], Any]) -> Any:
-        """Send the request that ``start`` makes with a kazoo client, and return its result.
+        """Send a request and return its result; ``start`` makes the request with a kazoo client.
 
         Raises:
             ConnectionBroken: the connection was lost before the response.
-            KazooException: the server refuses the request.
+            KazooException: the server rejects the request.
 
-        Cancellation: the request may still be carried out.
+        Cancellation: the request may still be executed.
         """
         async with self._slots:
             answer: asyncio.Future[Any] = self._loop.create_future()
@@ -133,16 +133,16 @@ class Session:
                 self._waiting.discard(answer)
 
     async def stop(self) -> None:
-        """End the session; pending callers get an error."""
+        """Close the session. Pending calls raise an error."""
         if self._is_stopped:
             return
         self._is_stopped = True
         ended = asyncio.Event()
-        # Uses a separate thread: default ones are awaited at the end of the loop, and a server may not respond.
+        # A separate thread, as default executor threads are awaited when the loop ends, and a server may not respond.
         threading.Thread(target=self._end, args=(ended,), name="zookeeper-stop", daemon=True).start()
         if not await within(STOP_S, ended.wait()):
-            log.warning("ZooKeeper %s did not confirm the end of the session within %g s", self.servers, STOP_S)
-        self._is_connected.set()  # wakes those who wait in `connected`
+            log.warning("ZooKeeper %s did not confirm the session close within %g s", self.servers, STOP_S)
+        self._is_connected.set()  # wakes callers that wait in `connected`
         for answer in tuple(self._waiting):
             settle(answer, ConnectionBroken(f"the session with ZooKeeper {self.servers} was closed"))
 
@@ -154,18 +154,18 @@ class Session:
                 self._is_connected.clear()
                 self._lost_at = self._loop.time()
                 log.warning(
-                    "ZooKeeper %s: connection lost; open topics are served on, what needs the metadata store waits or"
-                    " fails until it is back",
+                    "lost connection to ZooKeeper %s: serving open topics; metadata operations wait or fail until it is"
+                    " restored",
                     self.servers,
                 )
             return
         self.generation += 1
-        # The server of this connection may lag behind what we have seen by another one. Answers keep the order of
-        # requests, so this one need not be waited for.
+        # The server of this connection may lag behind the previous server. Responses are in request order, so this one
+        # need not be awaited.
         self._client.sync_async("/")
         self._is_connected.set()
         if self._lost_at is not None:
-            log.info("ZooKeeper %s: connected again after %.1f s", self.servers, self._loop.time() - self._lost_at)
+            log.info("reconnected to ZooKeeper %s after %.1f s", self.servers, self._loop.time() - self._lost_at)
             self._lost_at = None
         for wake in tuple(self.on_connect):
             wake()
@@ -179,6 +179,6 @@ class Session:
         try:
             self._client.stop()
             self._client.close()
-        except Exception as exc:  # noqa: BLE001  nothing depends on a tidy end: kazoo gives up waiting by raising
-            log.info("ZooKeeper %s: the session ended with %s: %s", self.servers, type(exc).__name__, exc)
+        except Exception as exc:  # noqa: BLE001  nothing depends on a clean close, and kazoo raises if it stops waiting
+            log.info("closing the session with ZooKeeper %s failed: %s: %s", self.servers, type(exc).__name__, exc)
         call_in(self._loop, ended.set)

@@ -1,15 +1,15 @@
-"""A watch on a tree of ZooKeeper nodes, built from one-shot watches, which every server supports.
+"""Watch on a tree of ZooKeeper nodes, built from one-shot watches, which every server supports.
 
-Design: for each node at or below the prefix, the watch keeps the last seen state, and sets one ZooKeeper watch on its
-value and one on its children. A ZooKeeper watch only signals a change: the node is then read again, which sets the
-watches again, and differences from the last seen state are reported. ZooKeeper watches are lost with their connection,
-so the whole tree is read after each reconnection, and changes made meanwhile are reported as differences too.
+Design: for each node at or below the prefix, the watch stores the last seen state, and sets one ZooKeeper watch on the
+node's value and one on its children. A ZooKeeper watch only signals a change. The node is then reread, which also
+renews the watches, and differences from the last seen state are reported. ZooKeeper watches are lost with their
+connection, so the whole tree is reread after each reconnection, and changes made meanwhile are reported as differences.
 
-Invariant: store operations wait until the first reading of the tree is complete (`is_armed`), so what a caller reads or
-writes after `watch` is never older than the state that the watch compares with.
+Invariant: store operations wait until the tree has been read once (`is_armed`), so a record that a caller reads or
+writes after `watch` is never older than the state with which the watch compares it.
 
-Rejected: ZooKeeper's persistent recursive watches, one instead of two for each node. Servers before 3.6 do not support
-them, nor does kazoo.
+Rejected alternative: ZooKeeper's persistent recursive watches, of which one per tree would suffice. Neither servers
+before 3.6 nor kazoo support them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ...tasks import TaskSet, call_in
 from .zookeeper_session import ConnectionBroken, Session
 
 RESERVED = "/zookeeper"
-"""ZooKeeper's own nodes, at the root of every server."""
+"""ZooKeeper's own nodes below the root of every server."""
 MAX_READ_AT_ONCE = 200
 """Maximum number of nodes read concurrently."""
 RETRY_DELAY_S = 0.05
-"""Pause before a tree is read again after its connection broke, which the session notices slightly later."""
+"""Pause before rereading a tree after its connection was lost, which the session notices slightly later."""
 REFUSED_DELAY_S = 1.0
-"""Pause after the server refused a read."""
+"""Pause after the server rejected a read."""
 
 log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """The last seen state of a record; ``change_id`` (ZooKeeper's mzxid) increases even if a record is recreated."""
+    """Last seen state of a record. ``change_id`` (ZooKeeper's mzxid) increases even if a record is recreated."""
 
     change_id: int
     version: int
@@ -49,13 +49,13 @@ class TreeWatch:
 
     Attributes:
         is_armed: set once no later change can be missed.
-        nodes_read: number of nodes read so far, by which a caller that waits for `is_armed` sees progress.
+        nodes_read: number of nodes read so far, which shows progress to callers that wait for `is_armed`.
     """
 
     def __init__(
         self, session: Session, top: str, report: Callable[[str, int | None], None], open_ones: set[TreeWatch]
     ) -> None:
-        """Start watching; ``open_ones`` contains the watch until it is closed."""
+        """Start watching. ``open_ones`` contains the watch until it is closed."""
         self.is_armed = asyncio.Event()
         self.nodes_read = 0
         self._session = session
@@ -76,7 +76,7 @@ class TreeWatch:
         return f"TreeWatch({self._top!r}, records={len(self._records)}, nodes={len(self._names)})"
 
     def close(self) -> None:
-        """Stop the watch; no reports follow."""
+        """Stop the watch. No reports follow."""
         self._open_ones.discard(self)
         self._session.on_connect.discard(self._wake.set)
         self._tasks.cancel()
@@ -99,12 +99,12 @@ class TreeWatch:
                     dirty, self._dirty = self._dirty, set()
                     await self._read(dirty, is_deep=False)
             except ConnectionBroken:
-                generation = 0  # what was dirty is part of the tree
+                generation = 0  # the dirty nodes are part of the tree
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             except KazooException as exc:
                 log.warning(
-                    "ZooKeeper %s refuses to let %s be watched: %s %s; check its access rights",
+                    "ZooKeeper %s rejected a watch of %s: %s %s; check the access rights",
                     self._session.servers, self._top, type(exc).__name__, exc,
                 )  # fmt: skip
                 generation = 0
@@ -124,10 +124,10 @@ class TreeWatch:
             self.nodes_read += len(chunk)
 
     async def _visit(self, path: str, is_deep: bool) -> list[str]:
-        """Read one node, report what is different, and return what to read next."""
+        """Read one node, report differences, and return the nodes to read next."""
         node = await self._look(path)
-        # No watch is set by reading what is not there. That of the parent tells of a new node; the top has none, so
-        # there we ask whether it exists, which sets one.
+        # Reading a missing node sets no watch. The parent's watch signals a new node; the top has no watched parent,
+        # so its existence is checked, which sets a watch.
         while node is None and path == self._top and await self._call("exists_async", path) is not None:
             node = await self._look(path)
         if node is None:
@@ -144,7 +144,7 @@ class TreeWatch:
         return [f"{base}/{name}" for name in (found if is_deep else found - held)]
 
     async def _look(self, path: str) -> tuple[bytes, Any, list[str]] | None:
-        """Read a node's value and children, which sets its watches; None if it does not exist."""
+        """Read a node's value and children, which sets its watches; return None if it does not exist."""
         reading = self._call("get_async", path), self._call("get_children_async", path)
         found: Any
         names: Any
@@ -187,7 +187,7 @@ class TreeWatch:
             self._report(path, version)
 
     def _happened(self, event: Any) -> None:
-        """Handle a watch that fired; runs in kazoo's thread."""
+        """Handle a fired watch. Runs in kazoo's thread."""
         if event.path is None:  # the connection was lost, and all watches with it
             return
         call_in(self._loop, self._mark, event.path)

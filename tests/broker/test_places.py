@@ -74,7 +74,7 @@ def test_one_role_leaves_connections_to_others(few_files: None, caplog: pytest.L
     refusals = [places.admit(one) for one in greedy]
     assert refusals[:28] == [""] * 28
     assert refusals[28] == (
-        "role greedy has 28 connections, as many as one client may have: close some, or raise the broker's limit of"
+        "role greedy has reached the limit of 28 connections per client: close some, or raise the broker's limit of"
         " open files (ulimit -n)"
     )
     assert places.admit(connection("10.0.1.1", "other")) == ""
@@ -83,7 +83,7 @@ def test_one_role_leaves_connections_to_others(few_files: None, caplog: pytest.L
     assert places.admit(connection("10.0.1.1", "greedy")) == ""
     others = [places.admit(connection(role=f"role {number}")) for number in range(27)]
     assert others[:26] == [""] * 26
-    assert others[26].startswith("all 56 connections of this broker are taken: close some, or raise")
+    assert others[26].startswith("all 56 connections of this broker are in use: close some, or raise")
     assert [record.levelno for record in caplog.records] == [logging.WARNING], "one line a minute"
 
 
@@ -98,7 +98,7 @@ async def test_connections_of_one_role_are_refused_while_another_works(few_files
                 raw.send("CONNECT", client_version="raw", protocol_version=21, **with_token(token("consumer")))
                 answer = (await raw.receive()).command
                 assert answer.HasField("connected" if number < 28 else "error"), answer
-            assert answer.error.message.startswith("role consumer has 28 connections, as many as one client may have")
+            assert answer.error.message.startswith("role consumer has reached the limit of 28 connections per client")
             other = await Raw.open(broker.port)
             held.append(other)
             other.send("CONNECT", client_version="raw", protocol_version=21, **with_token(token("superuser")))

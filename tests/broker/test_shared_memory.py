@@ -117,7 +117,7 @@ async def test_connections_that_wait_are_bounded_too() -> None:
         memory.reserve(owner, 10_000)
     refused = [owner for owner in waiting if owner.refusals]
     assert len(refused) == 15
-    assert "connections already wait" in refused[0].refusals[0]
+    assert "connections are already waiting" in refused[0].refusals[0]
 
 
 @dataclass(eq=False)

@@ -58,12 +58,12 @@ def test_listeners_of_a_file(tmp_path: Path) -> None:
             "advertisedAddress=pulsar://h:1",
             "advertisedAddress: 'pulsar://h:1' is refused: host 'pulsar://h:1' is not a",
         ),
-        ("advertisedListeners=a", "advertisedListeners: 'a' is malformed, it has no listener name"),
+        ("advertisedListeners=a", "advertisedListeners: 'a' is malformed (missing listener name)"),
         (
             "advertisedListeners=a:pulsar://h:1\ninternalListenerName=b",
             "internalListenerName 'b' is not in advertisedL",
         ),
-        ("bindAddresses=a:pulsar://h:1", "bindAddresses: listener 'a' is not in advertisedListeners: set it, too"),
+        ("bindAddresses=a:pulsar://h:1", "bindAddresses: listener 'a' is not in advertisedListeners, which is not set"),
     ],
 )
 def test_wrong_addresses_of_a_file_are_refused_in_one_line(tmp_path: Path, text: str, reason: str) -> None:

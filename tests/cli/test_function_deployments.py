@@ -46,16 +46,16 @@ def test_create_returns_when_all_instances_run(magnetar: Magnetar, rest: FakeRes
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (progress("failed", error=ERROR), "version 3 was stored, but does not run: ValueError: no good"),
+        (progress("failed", error=ERROR), "version 3 was stored but failed to start: ValueError: no good"),
         (
             progress("failed", error="FunctionLoadError: a\nb"),
-            "version 3 was stored, but does not run: FunctionLoadError: a",
+            "version 3 was stored but failed to start: FunctionLoadError: a",
         ),
         (
             progress("rolledBack", error=ERROR, restoredVersion=1),
-            "version 3 did not come up and was rolled back to version 1: ValueError: no good",
+            "version 3 did not start and was rolled back to version 1: ValueError: no good",
         ),
-        (progress("replaced"), "version 3 was replaced by another before it was seen running"),
+        (progress("replaced"), "version 3 was replaced by another version before it was running"),
     ],
 )
 def test_a_version_that_does_not_come_up_is_a_failure_with_its_reason(
@@ -73,7 +73,7 @@ def test_the_wait_ends_in_time(magnetar: Magnetar, rest: FakeRest, create: tuple
     began_s = time.monotonic()
     result = magnetar(*create, "--wait-timeout", "0.2")
     assert result.code == 1
-    assert "version 3 was stored, but 1 of 2 instances run after 0.2 s: waits for a lock" in result.err
+    assert "version 3 was stored, but only 1 of 2 instances are running after 0.2 s: waits for a lock" in result.err
     assert time.monotonic() - began_s < 10
 
 
@@ -134,7 +134,7 @@ def test_connectors_have_versions_and_a_way_back(magnetar: Magnetar, rest: FakeR
     rest.answers[f"POST {one}/rollback"] = (204, b"", {VERSION_HEADER: "4"})
     rest.answer(f"GET {one}/deployment", progress("failed", error="no disk"))
     back = magnetar(kind, "rollback", "--name", "c", "--to-version", "1")
-    assert (back.code, "version 3 was stored, but does not run: no disk" in back.err) == (1, True)
+    assert (back.code, "version 3 was stored but failed to start: no disk" in back.err) == (1, True)
     assert magnetar(kind, "rollback", "--name", "c", "--to-version", "1", "--no-wait").code == 0
     assert rest.last.query == {"toVersion": "1"}
 

@@ -136,7 +136,7 @@ def test_wrong_values_are_one_line(server: Server, tmp_path: Path, capsys: pytes
         for more, message in (
             (
                 ("--metrics-port-start", port),
-                f"--metrics-port-start {port}: cannot serve HTTP on 127.0.0.1:{port}: Address already in use; choose"
+                f"--metrics-port-start {port}: cannot serve HTTP on 127.0.0.1:{port}: Address already in use: choose"
                 " another port",
             ),
             (

@@ -209,8 +209,8 @@ webServicePort=-1
         "maxMessageSize: 'many' is refused: a whole number is expected",
         "authorizationProvider: 'x.Y' is refused: permissions are always checked by the built-in provider"
         " (docs/security.md): remove the line",
-        "keepAliveIntervalSeconds: '0' is refused: keep_alive_s=0.0 is out of range; give 0.05 to 86400",
-        "webServicePort: '-1' is refused: web_port=-1 is out of range; give 0 to 65535",
+        "keepAliveIntervalSeconds: '0' is refused: keep_alive_s=0.0 is out of range: expected 0.05 to 86400",
+        "webServicePort: '-1' is refused: web_port=-1 is out of range: expected 0 to 65535",
     )
 
 
@@ -258,7 +258,7 @@ def test_keys_that_belong_together_and_former_names_mean_what_pulsar_means(
     ("text", "words"),
     [
         ("configurationStoreServers=other:2181", "are kept where all metadata is"),
-        ("metadataStoreUrl=rocksdb:/tmp/x", "names no metadata store that we know"),
+        ("metadataStoreUrl=rocksdb:/tmp/x", "unknown metadata store in"),
         ("allowAutoTopicCreationType=both", "partitioned or non-partitioned is expected"),
     ],
 )

@@ -127,7 +127,7 @@ def test_produce_to_a_silent_port_names_the_remedy(
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
-    [(closes, "the server closed the connection without an answer"), (grpc, "the answer begins with ")],
+    [(closes, "the server closed the connection without a response"), (grpc, "the response starts with ")],
 )
 def test_a_list_from_a_port_without_http_names_the_web_port(
     answer: Answer, reason: str, capsys: pytest.CaptureFixture[str]

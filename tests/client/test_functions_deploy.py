@@ -332,13 +332,13 @@ def test_a_deployment_that_does_not_come_up_says_why_and_is_rolled_back(client: 
             return value
 
     with pytest.raises(
-        DeploymentFailed, match=r"^version 0 was stored, but does not run: ValueError: no model$"
+        DeploymentFailed, match=r"^version 0 was stored but failed to start: ValueError: no model$"
     ) as bad:
         deploy(client, Fails, name, runtime=runtime)
     assert "Traceback" in bad.value.details
     deploy(client, double, name, runtime=runtime)
     assert client.functions.trigger(name, "ab") == b"abab"
-    with pytest.raises(DeploymentFailed, match=r"^version 2 did not come up and was rolled back to version 1: Val"):
+    with pytest.raises(DeploymentFailed, match=r"^version 2 did not start and was rolled back to version 1: Val"):
         client.functions.deploy(Fails, name=name)
     wait_for(lambda: client.functions.status(name)["numRunning"], "the version before")
     assert client.functions.trigger(name, "ab") == b"abab"

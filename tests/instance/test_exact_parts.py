@@ -90,8 +90,8 @@ def test_what_is_in_work_is_in_a_segment_that_is_asked_for(acknowledged: Positio
     [
         (Position(2**33, 0), 0, "ledger id 8589934592 of the input exceeds 8589934591"),
         (Position(2**33, 2**20), 0, "ledger id 8589934592 of the input exceeds 8589934591"),
-        (Position(5, 6), 1024, "input entry 5:6 makes more than 1024 output entries on one topic"),
-        (Position(5, 2**20), 1024, "input entry 5:1048576 makes more than 1024 output entries on one topic"),
+        (Position(5, 6), 1024, "input entry 5:6 produces more than 1024 output entries on one topic"),
+        (Position(5, 2**20), 1024, "input entry 5:1048576 produces more than 1024 output entries on one topic"),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_names_the_limit(position: Position, output: int, text: str) -> None:

@@ -125,7 +125,7 @@ def test_archive_with_rights_and_links_gives_neither(one: Deployed, isolated: Se
         zipped.writestr("links.py", "def process(input):\n    return input\n")
     answer = one.create("links", linking.getvalue(), "links.zip")
     assert answer.status_code == 400
-    assert "holds the link 'passwords'" in answer.json()["reason"]
+    assert "contains a symbolic link ('passwords')" in answer.json()["reason"]
 
 
 def test_same_package_of_two_tenants_is_stored_once(

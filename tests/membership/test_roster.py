@@ -123,7 +123,7 @@ async def test_worker_with_tls_alone_asks_no_worker_without() -> None:
     manager = MembershipManager(alone, join, read_stats, lambda is_leader: None)
     assert manager.url_of(both) == "https://h:2"
     with pytest.raises(
-        RequestRefused, match=r"^worker plain on http://h:4 has no TLS, .* set tlsEnabled and"
+        RequestRefused, match=r"^worker plain at http://h:4 has no TLS, .* set tlsEnabled and"
     ) as caught:
         manager.url_of(plain)
     assert caught.value.status == 503

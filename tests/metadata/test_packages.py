@@ -150,7 +150,7 @@ async def test_an_upload_that_broke_off_is_completed_by_the_next(tmp_path: Path)
     with pytest.raises(OSError, match="the broker is gone"):
         await store.keep(upload, "f.py")
     other = new_store(tmp_path / "b", topics)
-    with pytest.raises(PackageError, match="is not complete: 2 of 3 parts are stored"):
+    with pytest.raises(PackageError, match="is incomplete: 2 of 3 parts are stored"):
         await other.fetch(upload.package_id, "f.py")
     topics.sends_before_failure = -1
     await store.keep(upload, "f.py")
@@ -162,7 +162,7 @@ async def test_a_topic_with_another_content_is_not_believed(tmp_path: Path) -> N
     package_id = hashlib.sha256(b"the right one").hexdigest()
     topics.topics[package_id] = [(b"the wrong one", {"index": "0", "total": "1"})]
     store = new_store(tmp_path, topics)
-    with pytest.raises(PackageError, match="is damaged: its content has another hash"):
+    with pytest.raises(PackageError, match="is damaged, as its content hash does not match"):
         await store.fetch(package_id, "f.py")
     assert store.local_ids() == []
 
@@ -185,7 +185,7 @@ async def test_nothing_is_left_after_an_upload_is_refused(tmp_path: Path, monkey
     with pytest.raises(PackageError, match="the package is larger than 2 MiB"):
         await store.receive(chunks(*[b"x" * PART_BYTES] * 3))
     upload = await store.receive(chunks(b"no zip"))
-    with pytest.raises(PackageError, match=r"the package f\.zip is not a readable zip file"):
+    with pytest.raises(PackageError, match=r"package f\.zip is not a readable zip file"):
         await store.unpack(upload, "f.zip")
     await store.discard(upload)
     assert store.local_ids() == []
@@ -238,7 +238,7 @@ async def test_a_module_is_no_archive_although_it_is_there(tmp_path: Path) -> No
     store = new_store(tmp_path)
     upload = await store.receive(chunks(b"x = 1"))
     await store.unpack(upload, "f.py")
-    with pytest.raises(PackageError, match=r"the package f\.zip is not a readable zip file"):
+    with pytest.raises(PackageError, match=r"package f\.zip is not a readable zip file"):
         await store.unpack(upload, "f.zip")
     await store.discard(upload)
 
@@ -269,16 +269,16 @@ def link(archive: zipfile.ZipFile) -> None:
 @pytest.mark.parametrize(
     ("fill", "reason"),
     [
-        (lambda archive: archive.writestr("../evil.py", "x"), "which leads out of its directory"),
-        (lambda archive: archive.writestr("a/../../evil.py", "x"), "which leads out of its directory"),
-        (lambda archive: archive.writestr("/evil.py", "x"), "which leads out of its directory"),
-        (lambda archive: archive.writestr("..\\evil.py", "x"), "which leads out of its directory"),
-        (lambda archive: archive.writestr("C:\\evil.py", "x"), "which leads out of its directory"),
-        (link, "holds the link 'link.py'"),
-        (lambda archive: None, "holds no files"),
+        (lambda archive: archive.writestr("../evil.py", "x"), "which is outside its directory"),
+        (lambda archive: archive.writestr("a/../../evil.py", "x"), "which is outside its directory"),
+        (lambda archive: archive.writestr("/evil.py", "x"), "which is outside its directory"),
+        (lambda archive: archive.writestr("..\\evil.py", "x"), "which is outside its directory"),
+        (lambda archive: archive.writestr("C:\\evil.py", "x"), "which is outside its directory"),
+        (link, r"contains a symbolic link \('link\.py'\)"),
+        (lambda archive: None, "contains no files"),
         (lambda archive: archive.writestr("x" * 300, "x"), "name of 300 bytes"),
-        (lambda archive: archive.writestr("only/", ""), "holds no files"),
-        (lambda archive: [archive.writestr(name, "x") for name in ("a", "a/b")], "as a file and as a directory"),
+        (lambda archive: archive.writestr("only/", ""), "contains no files"),
+        (lambda archive: [archive.writestr(name, "x") for name in ("a", "a/b")], "as both a file and a directory"),
     ],
 )
 def test_an_archive_that_is_up_to_something_is_refused(
@@ -292,7 +292,7 @@ def test_an_archive_that_is_up_to_something_is_refused(
 def test_a_bomb_stops_at_the_limit_whatever_its_directory_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = archive_with(tmp_path, lambda archive: archive.writestr("big", b"\0" * 5_000_000))
     monkeypatch.setattr("magnetar.metadata.packages_extract.MAX_EXTRACTED_BYTES", 1_000_000)
-    with pytest.raises(PackageError, match="extracts to 5000000 bytes, more than 1000000"):
+    with pytest.raises(PackageError, match="extracts to 5000000 bytes: the maximum is 1000000"):
         extract(path, tmp_path / "out", "a.zip")
 
 

@@ -57,7 +57,7 @@ async def test_a_follower_has_no_turn(values: Values) -> None:
 
 async def test_a_failed_append_ends_the_leadership_and_is_seen_by_the_next(values: Values, storage: MemoryLog) -> None:
     storage.fails_after_writing = True
-    with pytest.raises(NotLeader, match="lost its log: the answer was lost"):
+    with pytest.raises(NotLeader, match="lost its log producer: the answer was lost"):
         await values.add(b"1")
     assert not values.log.is_leading
     await storage.lead(values.log)

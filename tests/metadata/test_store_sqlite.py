@@ -49,7 +49,7 @@ async def test_concurrent_puts_share_one_sync(tmp_path: Path, store: SqliteStore
 
 
 async def test_mistake_in_one_change_is_answered_and_the_thread_goes_on(store: SqliteStore) -> None:
-    with pytest.raises(StorageError, match=r"UnicodeEncodeError.*; nothing of this change was kept"):
+    with pytest.raises(StorageError, match=r"UnicodeEncodeError.*; the change was rolled back"):
         await store._submit(lambda connection, _: connection.execute("SELECT ?", ("\ud800",)))
     with pytest.raises(StorageError, match=r"ZeroDivisionError"):
         await store._submit(lambda *_: 1 // 0)
@@ -61,7 +61,7 @@ async def test_mistake_in_one_change_is_answered_and_the_thread_goes_on(store: S
 def test_opening_a_second_time_is_refused_while_it_is_open(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     store = SqliteStore.open(file)
-    with pytest.raises(StorageError, match=r"metadata\.db is in use by another broker; stop that one"):
+    with pytest.raises(StorageError, match=r"metadata\.db is in use by another broker: stop that broker"):
         SqliteStore.open(file)
     asyncio.run(store.close())
     asyncio.run(SqliteStore.open(file).close())
@@ -75,7 +75,7 @@ def test_opening_in_a_missing_directory_is_refused(tmp_path: Path) -> None:
 def test_opening_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "metadata.db"
     file.write_bytes(b"this is not a database" * 100)
-    with pytest.raises(StorageError, match=r"is damaged .*; restore it from a backup"):
+    with pytest.raises(StorageError, match=r"is damaged .*: restore it from a backup"):
         SqliteStore.open(file)
 
 
@@ -101,7 +101,7 @@ def test_opening_a_database_of_another_program_is_refused(tmp_path: Path) -> Non
     connection.execute("CREATE TABLE theirs (x)")
     connection.commit()
     connection.close()
-    with pytest.raises(StorageError, match="of another program; choose another data directory"):
+    with pytest.raises(StorageError, match="another program's SQLite file: choose another data directory"):
         SqliteStore.open(file)
 
 
@@ -111,7 +111,7 @@ def test_opening_a_later_format_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA user_version = 2")
     connection.close()
-    with pytest.raises(StorageError, match="has format 2, ours is 1"):
+    with pytest.raises(StorageError, match="has format 2, expected 1"):
         SqliteStore.open(file)
 
 
@@ -138,7 +138,7 @@ def test_opening_a_read_only_file_is_refused(tmp_path: Path) -> None:
             SqliteStore.open(file)
         message = str(caught.value)
     tmp_path.chmod(0o700)
-    assert "cannot be written" in message
+    assert "is not writable" in message
     assert "check the permissions of the file and its directory" in message
 
 
@@ -150,7 +150,7 @@ async def test_a_full_disk_fails_the_put_and_keeps_what_was(store: SqliteStore) 
         connection.execute(f"PRAGMA max_page_count = {used if pages is None else pages}")
 
     await store._submit(lambda connection, _: limit(connection, None))
-    with pytest.raises(StorageError, match=r"metadata\.db: database or disk is full; nothing of this change was kept"):
+    with pytest.raises(StorageError, match=r"metadata\.db: database or disk is full; the change was rolled back"):
         await store.put("/b", bytes(500_000))
     assert await store.get("/a") == (b"kept", version)
     assert await store.get("/b") is None

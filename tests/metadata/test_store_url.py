@@ -30,8 +30,8 @@ def test_url_is_read(url: str, expected: StoreUrl) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("localhost:2181", "names no metadata store that we know"),
-        ("etcd:localhost:2379", "names no metadata store that we know"),
+        ("localhost:2181", "unknown metadata store in"),
+        ("etcd:localhost:2379", "unknown metadata store in"),
         ("zk:", "'' is not host:port"),
         ("zk://localhost:2181/m", "'' is not host:port"),
         ("zk:a:2181,", "'' is not host:port"),
@@ -41,7 +41,7 @@ def test_url_is_read(url: str, expected: StoreUrl) -> None:
         ("zk:a:2181;b:2181", "is not host:port"),
         ("zk:a:2181/x//y", "invalid metadata path '/x//y'"),
         ("zk:a:2181/../y", "invalid metadata path"),
-        ("zk:a:2181/zookeeper", "not /zookeeper"),
+        ("zk:a:2181/zookeeper", "not below /zookeeper"),
     ],
 )
 def test_malformed_url_is_refused_and_quoted(url: str, words: str) -> None:

@@ -178,7 +178,7 @@ def test_a_route_without_a_row_keeps_a_server_from_starting() -> None:
         )
 
     app(None)
-    with pytest.raises(InvalidConfig, match=r"nothing says who may use GET /admin/v2/new; add a row to its rules"):
+    with pytest.raises(InvalidConfig, match=r"no access rule for GET /admin/v2/new: add one to the rules table"):
         app(AdminGuard(Memory()))
 
 

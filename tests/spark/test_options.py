@@ -70,7 +70,7 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
         ({"topic": "a", "startingOffsets": "x"}, "invalid startingOffsets 'x'"),
         ({"topics": "a,b", "startingOffsets": "1:2"}, "neither earliest, latest nor JSON"),
         ({"topic": "a", "startingOffsets": '{"b": "1:2"}'}, "startingOffsets names persistent://public/default/b"),
-        ({"topic": "a", "startingOffsets": '{"a": [1]}'}, "no serialised message id"),
+        ({"topic": "a", "startingOffsets": '{"a": [1]}'}, "not a valid serialized message id"),
         ({"topic": "a", "startingTime": "5", "startingOffsets": "earliest"}, "both say where to begin"),
         ({"topic": "a", "endingTime": "5", "endingOffsets": "latest"}, "both say where to end"),
         ({"topic": "a", "startingTime": "yesterday"}, "startingTime='yesterday' is not a whole number of 0 or more"),

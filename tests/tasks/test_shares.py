@@ -23,7 +23,7 @@ def test_an_amount_is_taken_whole_or_not_at_all() -> None:
     assert shares.take("a", 60) is Room.FREE
     assert shares.take("b", 41) is Room.POOL_USED
     assert shares.taken_by("b") == 0
-    with pytest.raises(AssertionError, match="'b' returns more than it took"):
+    with pytest.raises(AssertionError, match="'b' returned more than it took"):
         shares.give_back("b")
 
 

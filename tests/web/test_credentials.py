@@ -118,7 +118,7 @@ def test_credentials_go_from_http_to_https_and_never_back(ask: Ask, authority: A
         assert secure.shown == [SHOWN]
         plain.location, secure.location = "", plain.url
         plain.shown.clear()
-        with pytest.raises(NoAnswer, match=r"it was redirected to http://127.0.0.1:\d+/x, without TLS, which is refus"):
+        with pytest.raises(NoAnswer, match=r"rejected a redirect to http://127.0.0.1:\d+/x, which has no TLS"):
             ask(secure.url, known(authority))
         assert plain.shown == []
 
@@ -140,7 +140,9 @@ def test_a_server_may_ask_for_a_certificate(ask: Ask, authority: Authority) -> N
     mine = authority.issue("consumer", [])
     with serving(server_context(authority.issue("rest"), authority, requires_certificate=True)) as server:
         # What the server says of it may be lost where it closes at once.
-        with pytest.raises(NoAnswer, match=r"show it a certificate that it trusts|may want a client cert|Broken|reset"):
+        with pytest.raises(
+            NoAnswer, match=r"show it a certificate that it trusts|may require a client cert|Broken|reset"
+        ):
             ask(server.url, known(authority))
         shown = {"tls_certificate_file": str(mine.file), "tls_key_file": str(mine.key_file)}
         assert ask(server.url, known(authority, **shown)).is_success

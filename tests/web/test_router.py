@@ -101,7 +101,7 @@ async def test_a_path_with_the_method_goes_before_one_without(http: httpx.AsyncC
     assert (await http.put("/a/b/logs")).status_code == 204
     answer = await http.post("/a/b/logs")
     assert (answer.status_code, answer.headers["allow"]) == (405, "HEAD,GET,OPTIONS")
-    assert answer.json() == {"reason": "POST is not allowed here, only HEAD,GET,OPTIONS"}
+    assert answer.json() == {"reason": "POST is not allowed for this path: use HEAD,GET,OPTIONS"}
     options = await http.options("/endless")
     assert (options.status_code, options.text) == (200, "HEAD, GET, OPTIONS")
     for path in ("/endless", "/a/b/logs?runId=r"):

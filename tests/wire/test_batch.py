@@ -75,8 +75,8 @@ def test_random_bytes_decode_or_raise_protocol_error(body: bytes, count: int) ->
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda body: body[:-1], "takes 20 of its 19 bytes"),
-        (lambda body: body + b"x", "takes 20 of its 21 bytes"),
+        (lambda body: body[:-1], "take up 20 bytes, but the batch has 19"),
+        (lambda body: body + b"x", "take up 20 bytes, but the batch has 21"),
         (lambda body: body[:2], "cannot hold 2 messages"),
         (lambda body: body[:12], "ends inside message 1 of 2"),
     ],
@@ -90,7 +90,7 @@ def test_a_body_of_the_wrong_length_is_refused(change: Callable[[bytes], bytes],
 
 def test_a_negative_payload_size_is_refused() -> None:
     header = SingleMessageMetadata(payload_size=-5).SerializeToString()
-    with pytest.raises(ProtocolError, match="announces -5 bytes"):
+    with pytest.raises(ProtocolError, match="declares -5 payload bytes"):
         decode_batch(len(header).to_bytes(4, "big") + header, 1)
 
 

@@ -91,18 +91,18 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_buffered() -> None:
     ],
 )
 def test_another_protocol_is_named(data: bytes, name: str) -> None:
-    with pytest.raises(ProtocolError, match=f"speaks {name}, not Pulsar's binary protocol; correct scheme or port"):
+    with pytest.raises(ProtocolError, match=f"speaks {name}, not Pulsar's binary protocol: correct the scheme or port"):
         FrameDecoder().feed(data)
 
 
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (struct.pack(">I", 0), "no room for a command size"),
-        (struct.pack(">IB", 1, 0), "no room for a command size"),
+        (struct.pack(">I", 0), "too short for a command size"),
+        (struct.pack(">IB", 1, 0), "too short for a command size"),
         (struct.pack(">II", 4, 9), "exceeds its frame"),
         (struct.pack(">II", 6, 2) + b"\xff\xff", "cannot be parsed"),
-        (struct.pack(">II", 4, 0), "cannot be parsed"),
+        (struct.pack(">II", 4, 0), "lacks a required field"),
     ],
 )
 def test_contradictory_sizes_are_refused(data: bytes, text: str) -> None:

@@ -89,7 +89,7 @@ def test_a_message_id_survives_serialisation(ledger: int, entry: int, partition:
 def test_the_ends_of_a_topic_have_their_own_ids() -> None:
     assert EARLIEST < MessageId(0, 0) < LATEST
     assert deserialize(EARLIEST.serialize()) == EARLIEST
-    with pytest.raises(ProtocolError, match="no serialised message id"):
+    with pytest.raises(ProtocolError, match="not a valid serialized message id"):
         deserialize(b"\xff")
 
 

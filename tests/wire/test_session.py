@@ -76,8 +76,8 @@ async def test_a_connection_takes_what_the_table_has(tmp_path: Path, monkeypatch
     ("state", "kind", "text"),
     [
         (State.CONNECTING, BaseCommand.LOOKUP, "command type 23 before CONNECT"),
-        (State.CONNECTED, BaseCommand.CONNECT, "a second CONNECT on one connection"),
-        (State.CONNECTED, BaseCommand.SUCCESS, "command type 13 is not one that a client sends"),
+        (State.CONNECTED, BaseCommand.CONNECT, "duplicate CONNECT on one connection"),
+        (State.CONNECTED, BaseCommand.SUCCESS, "command type 13 must not be sent by a client"),
     ],
 )
 def test_a_violation_says_what_is_wrong(state: State, kind: int, text: str) -> None:

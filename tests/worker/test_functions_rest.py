@@ -217,7 +217,7 @@ def files_below(directory: Path) -> list[Path]:
             {"className": "f.F"},
             "className f.F: class F has no method process(self, input, context)",
         ),
-        ({"f.py": b""}, {}, "the package is empty; give a .py, .zip or .whl file with the function"),
+        ({"f.py": b""}, {}, "the package is empty: expected a .py, .zip or .whl file with the function"),
         ({"f.txt": b"x"}, {}, "the package f.txt is not a .py, .zip, .whl file; give one of these"),
         ({"f.zip": b"no zip"}, {}, "the package f.zip is not a readable zip file: File is not a zip file"),
         ({}, {"className": "f.F", "py": "f.py"}, "Function package is not provided"),

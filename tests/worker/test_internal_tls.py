@@ -195,7 +195,7 @@ def test_broker_that_trusts_another_authority_names_the_setting(processes: Proce
             answer = httpx.get(f"{broker.web_url}/admin/v3/functions/public/default", timeout=60)
     assert answer.status_code == 503
     reason = answer.json()["reason"]
-    assert f"the functions worker at {worker.worker_url} does not answer (the certificate of 127.0.0.1:" in reason
+    assert f"the functions worker at {worker.worker_url} did not respond (the certificate of 127.0.0.1:" in reason
     assert "brokerClientTrustCertsFilePath" in reason
 
 
@@ -212,6 +212,6 @@ def test_broker_that_asks_by_tls_alone_names_a_worker_without(tmp_path: Path) ->
             answer = httpx.get(f"{broker.web_url}/admin/v3/functions/public/default", timeout=60)
     assert answer.status_code == 503
     assert answer.json()["reason"] == (
-        f"the functions worker at {worker.worker_url} has no TLS, and by brokerClientTlsEnabled no other is asked; set"
-        " tlsEnabled and workerPortTls there"
+        f"the functions worker at {worker.worker_url} has no TLS, but brokerClientTlsEnabled requires TLS: set"
+        " tlsEnabled and workerPortTls on the worker"
     )

@@ -154,8 +154,8 @@ async def test_worker_with_tls_alone_does_not_join_workers_without(
     with pytest.raises(MagnetarError) as caught:
         await start(make("alone", tls=True, worker_port=None))
     assert str(caught.value) == (
-        f"worker plain on {plain.worker_url} has no TLS, and this one, without workerPort, asks by TLS alone; set"
-        " tlsEnabled and workerPortTls there, or give this one a workerPort until then"
+        f"worker plain at {plain.worker_url} has no TLS, but this worker has no workerPort and sends requests only over"
+        " TLS: set tlsEnabled and workerPortTls on that worker, or give this one a workerPort until then"
     )
 
 
@@ -174,13 +174,13 @@ async def test_worker_without_tls_that_joins_later_is_named_where_it_would_be_as
     made = await alone.create("f", EXCLAIM, inputs=[alone.topic("f")], parallelism=2)
     if follower is alone:
         assert made.status_code == 503
-        assert "worker plain on http://" in made.json()["reason"]
+        assert "worker plain at http://" in made.json()["reason"]
         return
     assert made.status_code == 204
 
     async def is_named() -> bool:
         status = await alone.get("f/status")
-        return any("worker plain on http://" in one["status"]["error"] for one in status["instances"])
+        return any("worker plain at http://" in one["status"]["error"] for one in status["instances"])
 
     await eventually(is_named, "the worker that has no TLS")
 

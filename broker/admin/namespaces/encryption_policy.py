@@ -1,4 +1,4 @@
-"""The encryption policy of a namespace; enforced in `broker.topics.gate`."""
+"""Namespace encryption policy; enforced in `broker.topics.gate`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ async def _set(call: Call) -> None:
 
 
 _PATH = f"{NAMESPACE}/{NAME}"
-_NO_BUNDLE = refusing(Refused(412, f"Invalid bundle range: {NAME}"))  # Pulsar has no DELETE: the word is a bundle
+# Pulsar has no DELETE and parses the name as a bundle.
+_NO_BUNDLE = refusing(Refused(412, f"Invalid bundle range: {NAME}"))
 ROUTES: Routes = (
     ("GET", _PATH, _get),
     ("POST", _PATH, _set),

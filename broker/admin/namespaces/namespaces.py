@@ -1,4 +1,4 @@
-"""``/admin/v2/namespaces``: namespaces, their topics and bundles. Their policies are in `policies`."""
+"""``/admin/v2/namespaces``: namespaces, their topics and bundles. `policies` has the endpoints for their policies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def _unload_bundle(call: Call) -> None:
 def _split(call: Call) -> Response:
     call.require_namespace("Namespace not found")
     _bundle(call)
-    raise not_supported("splitting a bundle", "one broker serves all of them")
+    raise not_supported("splitting bundles", "one broker serves all bundles")
 
 
 def _delete_bundle(call: Call) -> Response:
@@ -104,7 +104,7 @@ def _bundle(call: Call) -> str:
 
 
 def _targets(call: Call) -> list[TopicName]:
-    """Return the topics of the bundle in the path, or else of the namespace; empty if that does not exist."""
+    """Return the topics of the bundle in the path, if any, or of the namespace; empty if the namespace is missing."""
     if "bundle" in call.request.path_params:
         return topics_in_bundle(call, call.namespace, call.text("bundle"))
     return topics_of(call, call.namespace, DOMAINS[:1], include_system=False)
@@ -119,7 +119,7 @@ async def _clear_backlog(call: Call) -> None:
         for subscription in topic.subscriptions.values()
         if only in (None, subscription.name) and not is_internal(subscription.name)
     ]
-    for name in sorted({subscription.name for subscription in found}):  # all checked before the first is cleared
+    for name in sorted({subscription.name for subscription in found}):  # all are checked before the first is cleared
         await require(call, _CLEARING, Resource.of_namespace(call.namespace, name))
     for subscription in found:
         await subscription.skip_all()
@@ -149,7 +149,7 @@ ROUTES: Routes = (
     ("POST", f"{NAMESPACE}/clearBacklog", _clear_backlog),
     ("POST", f"{NAMESPACE}/clearBacklog/{{subscription}}", _clear_backlog),
     ("POST", f"{NAMESPACE}/unsubscribe/{{subscription}}", _unsubscribe),
-    # The bundle in the path matches any word, so these come last.
+    # The bundle in the path matches any string, so these must be last.
     ("GET", f"{NAMESPACE}/{{bundle}}/topicHashPositions", _topic_hash_positions),
     ("PUT", f"{NAMESPACE}/{{bundle}}/unload", _unload_bundle),
     ("PUT", f"{NAMESPACE}/{{bundle}}/split", _split),

@@ -1,7 +1,7 @@
-"""Placement of a namespace: anti-affinity group, bookie affinity group, resource group.
+"""Namespace placement: anti-affinity group, bookie affinity group, resource group.
 
-The first two are hints for clusters. They are stored and returned as in Pulsar, and have no effect: a single broker
-serves all namespaces and stores all of their data itself. A resource group limits the namespace, see `resource_groups`.
+The first two are hints for clusters. They are stored and returned as in Pulsar but have no effect: a single broker
+serves all namespaces and stores all their data itself. A resource group limits the namespace; see `resource_groups`.
 
 Source: Pulsar's LocalPolicies and NamespacesBase.
 """
@@ -31,14 +31,14 @@ def _get_anti_affinity(call: Call) -> Response | None:
 
 
 async def _set_anti_affinity(call: Call) -> None:
-    """Store the group as it was sent: Java's client and curl send plain text, Go's a JSON string."""
+    """Store the group. The Java client and curl send plain text, the Go client a JSON string."""
     group = (await call.body(("application/json", "text/plain"))).decode(errors="replace").strip()
     if not call.namespaces.has_namespace(call.namespace):
-        return  # Pulsar answers 204, too
+        return  # Pulsar also returns 204
     if not group:
         raise Refused(412, "antiAffinityGroup can't be empty")
     await call.namespaces.change_local_policies(call.namespace, _ANTI_AFFINITY, group)
-    log.info("namespace %s: the anti-affinity group is kept, and has no effect on a single broker", call.namespace)
+    log.info("stored the anti-affinity group of namespace %s: it has no effect on a single broker", call.namespace)
 
 
 async def _remove_anti_affinity(call: Call) -> None:
@@ -59,7 +59,7 @@ def _in_anti_affinity_group(call: Call) -> Response:
 
 
 def _plain(group: str) -> str:
-    """Return the name of a group, unquoting a JSON string."""
+    """Return the group name, unquoted if it is a JSON string."""
     try:
         value = json.loads(group)
     except ValueError:
@@ -83,7 +83,7 @@ async def _set_bookie_affinity(call: Call) -> None:
         sent = {field: as_string(body.get(field), field) for field in _BOOKIE_GROUPS}
         groups = {field: group for field, group in sent.items() if group is not None}
     await call.namespaces.change_local_policies(namespace, _BOOKIE_AFFINITY, groups)
-    log.info("namespace %s: the bookie affinity group is kept, and has no effect as there are no bookies", namespace)
+    log.info("stored the bookie affinity group of namespace %s: it has no effect without bookies", namespace)
 
 
 async def _remove_bookie_affinity(call: Call) -> None:

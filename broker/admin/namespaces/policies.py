@@ -1,6 +1,6 @@
-"""The namespace policies that this broker supports, with one endpoint each.
+"""Supported namespace policies, with one endpoint each.
 
-No policy is accepted and then ignored: creating a namespace with a policy listed in `refused_policies` fails.
+No policy is silently ignored: creating a namespace with a policy listed in `refused_policies` fails.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
 def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, Any] | None) -> Policies:
-    """Return the policies of a new namespace, from the body of the request.
+    """Return the policies of a new namespace, parsed from the request body.
 
     Raises:
         Refused: a field is invalid or unsupported.
@@ -65,7 +65,7 @@ def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, An
         by_cluster = as_object(wanted.pop(rate.field, None), rate.name) or {}
         found = {cluster: rate.read(value) for cluster, value in by_cluster.items()}
         if any(cluster != namespaces.cluster_name for cluster in found):
-            raise not_supported(f"{rate.name} of another cluster", f"name only {namespaces.cluster_name}")
+            raise not_supported(f"{rate.name} for another cluster", f"use only {namespaces.cluster_name}")
         policies |= rate.fields_of(namespaces.cluster_name, found.get(namespaces.cluster_name))
     for policy in _POLICIES:
         value = wanted.pop(policy.field, None)
@@ -91,16 +91,16 @@ def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, An
 
 
 def _check_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bundles of a body with sorted boundaries, including both ends, as Pulsar writes them."""
+    """Return the bundles in a request body with sorted boundaries, including both ends, in Pulsar's format."""
     count = as_int(wanted.get("numBundles"), "numBundles")
     boundaries = as_text_list(wanted.get("boundaries"), "bundle boundaries")
     if not boundaries:
         return {"numBundles": count}
     if len(boundaries) > MAX_BUNDLES:
-        raise Refused(400, f"{len(boundaries)} bundle boundaries are more than {MAX_BUNDLES}")
+        raise Refused(400, f"too many bundle boundaries: {len(boundaries)}, the maximum is {MAX_BUNDLES}")
     for boundary in boundaries:
         if not _BOUNDARY.fullmatch(boundary):
-            raise Refused(400, f"the bundle boundary {boundary[:40]!a} is not of the form 0x00000000 to 0xffffffff")
+            raise Refused(400, f"invalid bundle boundary {boundary[:40]!a}: expected 0x00000000 to 0xffffffff")
     places = sorted({0, 0xFFFFFFFF, *(int(boundary, 16) for boundary in boundaries)})
     return {"boundaries": [f"0x{place:08x}" for place in places]}
 
@@ -116,7 +116,7 @@ def _read_auto_topic_creation(value: Any) -> dict[str, Any] | None:
     override = {"allowAutoTopicCreation": is_allowed, "topicType": kind, "defaultNumPartitions": partitions}
     override = {field: value for field, value in override.items() if value is not None}
     if not is_allowed:
-        return override  # the rest is only checked if used, as in Pulsar: Go's client always sends a type, even empty
+        return override  # as in Pulsar, the rest is checked only if used: the Go client always sends a type
     if (kind or "").lower() not in ("partitioned", "non-partitioned"):
         raise Refused(412, f"{invalid} Unknown topic type [{'null' if kind is None else kind}]")
     if (kind or "").lower() == "partitioned":
@@ -131,12 +131,12 @@ def _read_auto_topic_creation(value: Any) -> dict[str, Any] | None:
 
 
 def _refuse_absurd_creation(namespaces: Namespaces, override: Mapping[str, Any] | None) -> None:
-    """Refuse automatic creation with more partitions than a topic may have."""
+    """Raise if automatic creation would exceed the maximum number of partitions."""
     refuse_too_many(namespaces, (override or {}).get("defaultNumPartitions", 0))
 
 
 class _AutoTopicCreation(Policy):
-    """Whether and how topics are created on first use."""
+    """The automatic topic creation policy."""
 
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
         _refuse_absurd_creation(call.namespaces, value)
@@ -154,7 +154,7 @@ async def _set_replication(call: Call) -> Response:
         if call.namespaces.cluster(cluster) is None:
             raise Refused(412, f"Invalid replication cluster {cluster}")
     _check_clusters(call.namespaces, call.tenant, clusters)
-    return nothing()  # only our own cluster is left, which is always the value of the policy
+    return nothing()  # only the local cluster remains, which is always the policy's value
 
 
 async def _set_allowed_clusters(call: Call) -> Response:
@@ -171,7 +171,7 @@ def _check_clusters(namespaces: Namespaces, tenant: str, clusters: list[str]) ->
         if cluster not in allowed:
             raise Refused(403, f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]")
         if cluster != namespaces.cluster_name:
-            raise not_supported(f"replication to cluster {cluster}", f"name only {namespaces.cluster_name}")
+            raise not_supported(f"replication to cluster {cluster}", f"use only {namespaces.cluster_name}")
 
 
 _NO_POLICIES = "Namespace policies does not exist"
@@ -255,7 +255,7 @@ _POLICIES = (
 _RATES = (
     Rate("POST", "dispatchRate", "topicDispatchRate", read_dispatch_rate),
     Rate("POST", "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate),
-    # A limit of replicators, which do not exist here: stored for clusters, without effect.
+    # A replicator limit: there are no replicators here, so it is stored without effect.
     ReplicatorRate("POST", "replicatorDispatchRate", "replicatorDispatchRate", read_dispatch_rate),
     Rate("POST", "publishRate", "publishMaxMessageRate", read_publish_rate),
     Rate("POST", "subscribeRate", "clusterSubscribeRate", read_subscribe_rate),

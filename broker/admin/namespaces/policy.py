@@ -1,4 +1,4 @@
-"""Namespace policies: reading, setting and removing one, with the variants that some policies need."""
+"""Endpoints that read, set and remove a namespace policy, with variants for some policies."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Policy:
     """A policy that is read, set and removed as a whole.
 
     Attributes:
-        method: HTTP method that sets it.
-        name: last part of its path.
-        field: name in the namespace's policies.
-        read: validates the body and returns the value to store, None for an empty body.
-        changed: applies the change to loaded topics, where they do not read the policy each time.
-        missing: error text for setting it on a missing namespace.
-        unset: response while it is not set; None is 200 without a body.
-        is_removable: whether Pulsar has a DELETE for it; otherwise Pulsar takes the word for a bundle.
+        method: HTTP method for setting the policy.
+        name: last segment of the path.
+        field: field name in the namespace's policies.
+        read: validates the body and returns the value to store, or None for an empty body.
+        changed: applies the change to loaded topics, if they do not read the policy on each use.
+        missing: error message for setting the policy on a missing namespace.
+        unset: response if the policy is not set; None means 200 without a body.
+        is_removable: whether Pulsar has a DELETE for the policy; otherwise Pulsar parses the name as a bundle.
     """
 
     method: str
@@ -40,7 +40,7 @@ class Policy:
     is_removable: bool = True
 
     def get(self, call: Call) -> Response:
-        """Answer with the policy."""
+        """Return the policy."""
         value = call.policies.get(self.field)
         value = self.unset if value is None else value
         return nothing() if value is None else as_json(value)
@@ -66,7 +66,7 @@ class Policy:
 
 
 class Number(Policy):
-    """A required number; null is 0, as in Pulsar's Java class."""
+    """A required number. As in Pulsar's Java class, null is 0."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -79,7 +79,7 @@ class Number(Policy):
 
 
 class Retention(Policy):
-    """Retention, which must cover the backlog quotas."""
+    """The retention policy, which must not be smaller than a backlog quota."""
 
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
         def change(policies: Policies) -> Policies:
@@ -90,10 +90,10 @@ class Retention(Policy):
 
 
 class PauseOnAckState(Policy):
-    """Delivery only of messages whose acknowledgements can be persisted; always the case here, since all are."""
+    """The policy that pauses dispatch while acknowledgements cannot be persisted; this broker persists all of them."""
 
     def get(self, call: Call) -> Response:
-        """Answer with the policy."""
+        """Return the policy."""
         policies = call.namespaces.policies(call.require_namespace("Namespace policies does not exist"))
         return as_json(policies.get(self.field, False))
 
@@ -102,20 +102,20 @@ class PauseOnAckState(Policy):
         await self._change(call, call.require_namespace(), True)
 
     async def remove(self, call: Call) -> None:
-        """Set it to false, as Pulsar does."""
+        """Set the policy to false, as Pulsar does."""
         await self._change(call, call.require_namespace(), False)
 
 
 class Rate(Policy):
-    """A rate; the policies have one per cluster, and there is only one cluster."""
+    """A rate limit, which policies store per cluster; there is only one cluster."""
 
     def get(self, call: Call) -> Response:
-        """Answer with the rate."""
+        """Return the rate."""
         value = (call.policies.get(self.field) or {}).get(call.namespaces.cluster_name)
         return nothing() if value is None else as_json(value)
 
     def fields_of(self, cluster: str, value: Any) -> dict[str, Any]:
-        """Return the policy fields of a rate; the topic dispatch rate also has an older name."""
+        """Return the policy fields of a rate; the topic dispatch rate also has an old name."""
         by_cluster = {} if value is None else {cluster: value}
         older = {"clusterDispatchRate": by_cluster} if self.field == "topicDispatchRate" else {}
         return {self.field: by_cluster} | older
@@ -126,9 +126,9 @@ class Rate(Policy):
 
 
 class ReplicatorRate(Rate):
-    """The dispatch rate of replicators, with its own error text for a missing namespace."""
+    """The replicator dispatch rate, which has its own error message for a missing namespace."""
 
     def get(self, call: Call) -> Response:
-        """Answer with the rate."""
+        """Return the rate."""
         call.require_namespace("Namespace policies does not exist")
         return super().get(call)

@@ -1,4 +1,4 @@
-"""Policies of a namespace that are maps: properties by name, backlog quotas by type."""
+"""Namespace policies that are maps: properties by name, and backlog quotas by type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The namespace policies that this broker does not support, refused by name.
+"""Unsupported namespace policies, rejected by name.
 
-Every policy of Pulsar can be read: these read as not set. Setting them to their neutral value (off, none) is accepted,
-any other value is refused: no policy is accepted and then ignored.
+Every Pulsar policy can be read; unsupported ones read as unset. They can be set to a neutral value (off, none), while
+any other value is rejected, so that no policy is silently ignored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class _Unsupported:
     """A policy that this broker does not support.
 
     Attributes:
-        name: last part of its path.
-        unset: response to a read; None is 200 without a body.
-        verb: HTTP method that sets it.
-        is_removable: whether Pulsar has a DELETE for it; otherwise Pulsar takes the word for a bundle.
-        field: name in the policies object, "" if stored elsewhere.
-        setter: handler for setting it, if the value needs more than a comparison.
-        missing: error text for setting it on a missing namespace.
+        name: last segment of the path.
+        unset: response to a read; None means 200 without a body.
+        verb: HTTP method for setting the policy.
+        is_removable: whether Pulsar has a DELETE for the policy; otherwise Pulsar parses the name as a bundle.
+        field: field name in the policies object, or an empty string if stored elsewhere.
+        setter: handler for setting the policy, if comparing the value is not enough.
+        missing: error message for setting the policy on a missing namespace.
     """
 
     name: str
@@ -45,19 +45,19 @@ class _Unsupported:
 
 
 def refuse_unsupported(policies: Policies, wanted: Mapping[str, Any]) -> None:
-    """Refuse unsupported policies of a new namespace, beyond the defaults in ``policies``.
+    """Reject unsupported policies of a new namespace unless they equal the defaults in ``policies``.
 
-    Values that are empty, off or the default are accepted; clients send whole objects full of them.
+    Empty, disabled and default values are accepted, as clients send complete objects full of them.
 
     Raises:
-        Refused: 501 for a policy of Pulsar's, 400 for an unknown field.
+        Refused: 501 for an unsupported Pulsar policy, 400 for an unknown field.
     """
     named = {policy.field: policy.name for policy in _UNSUPPORTED} | _OTHER_UNSUPPORTED_FIELDS
     for field, value in wanted.items():
         asks_for_something = value and value != -1 and value != policies.get(field)
         if asks_for_something:
             if field not in named:
-                raise Refused(400, f"unknown field {field} in the policies")
+                raise Refused(400, f"unknown policies field {field}")
             raise not_supported(f"namespace policy {named[field]} ({field})", _LATER)
 
 
@@ -106,7 +106,7 @@ _UNSUPPORTED = (
     _Unsupported("offloadPolicies", is_removable=False, field="offload_policies", setter=_refuse_offload),
 )
 _OTHER_UNSUPPORTED_FIELDS = {
-    "clusterDispatchRate": "dispatchRate by its older name; send topicDispatchRate:",
+    "clusterDispatchRate": "dispatchRate by its old name; use topicDispatchRate:",
     "latency_stats_sample_rate": "latency_stats_sample_rate",
     "migrated": "migration",
     "deleted": "deleted",

@@ -1,4 +1,4 @@
-"""The schema policies of a namespace; applied in `broker.policies.namespaces`."""
+"""Namespace schema policies; applied in `broker.policies.namespaces`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def take(wanted: dict[str, Any], policies: Policies) -> None:
 
 
 def shown(call: Call) -> Policies:
-    """Return the policies of the namespace in the path in Pulsar's format."""
+    """Return the policies of the namespace in the path, in Pulsar's format."""
     return {ALLOWS_UPDATES: call.broker.config.allow_auto_update_schema} | call.policies
 
 
@@ -73,7 +73,8 @@ def _set(field: str) -> Handler:
 
 
 def _no_bundle(name: str) -> Handler:
-    refused = refusing(Refused(412, f"Invalid bundle range: {name}"))  # Pulsar has no DELETE: the word is a bundle
+    # Pulsar has no DELETE and parses the name as a bundle.
+    refused = refusing(Refused(412, f"Invalid bundle range: {name}"))
     return of_existing(lambda call: call.require_namespace(), refused)
 
 

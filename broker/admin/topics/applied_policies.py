@@ -1,6 +1,6 @@
-"""Effective policies of a topic, at whatever level they are set, in the format of each policy.
+"""Effective topic policies, set at any level, each in its own format.
 
-Returned for topics with ``?applied=true``.
+Topic policy endpoints return them for ``?applied=true``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 def applied_delayed_delivery(call: Call, name: TopicName) -> dict[str, Any]:
-    """Return the delayed-delivery policy."""
+    """Return the delayed delivery policy."""
     policy = call.namespaces.delayed_delivery(name)
     return {
         "tickTime": policy.tick_ms,
@@ -31,7 +31,7 @@ def first_set(field: str) -> Callable[[Call, TopicName], Any]:
 
 
 def applied_retention(call: Call, name: TopicName) -> dict[str, int]:
-    """Return the retention of acknowledged messages."""
+    """Return the retention policy."""
     time_ms, size = call.namespaces.effective(name).retention
     return {
         "retentionTimeInMinutes": -1 if time_ms < 0 else time_ms // 60_000,
@@ -40,7 +40,7 @@ def applied_retention(call: Call, name: TopicName) -> dict[str, int]:
 
 
 def applied_inactivity(call: Call, name: TopicName) -> dict[str, Any]:
-    """Return when the topic is deleted as inactive."""
+    """Return the policy for deleting the topic when it is inactive."""
     policy = call.namespaces.effective(name).inactivity
     return {
         "inactiveTopicDeleteMode": policy.mode,
@@ -50,7 +50,7 @@ def applied_inactivity(call: Call, name: TopicName) -> dict[str, Any]:
 
 
 def applied_persistence(call: Call, name: TopicName) -> Any:
-    """Return the replication settings of entries."""
+    """Return the persistence policy."""
     found = call.namespaces.policies(name.namespace_name).get("persistence")
     return found or {
         "bookkeeperEnsemble": 1,
@@ -81,12 +81,12 @@ def rate_of_namespace(field: str) -> Callable[[Call, TopicName], Any]:
 
 
 def applied_replicator_rate(call: Call, name: TopicName) -> Any:
-    """Return the replicator dispatch rate of the namespace, else an unlimited one."""
+    """Return the namespace's replicator dispatch rate, or an unlimited rate if it is not set."""
     return rate_of_namespace("replicatorDispatchRate")(call, name) or shown_rate(Rate())
 
 
 def applied_dispatch_rate(field: str, attribute: str) -> Callable[[Call, TopicName], Any]:
-    """Return a reader for a dispatch rate of the namespace, else of the broker."""
+    """Return a reader for a dispatch rate of the namespace, or of the broker if the namespace has none."""
     of_namespace = rate_of_namespace(field)
     return lambda call, name: (
         of_namespace(call, name) or shown_rate(getattr(call.namespaces.effective(name), attribute))
@@ -94,6 +94,6 @@ def applied_dispatch_rate(field: str, attribute: str) -> Callable[[Call, TopicNa
 
 
 def applied_subscribe_rate(call: Call, name: TopicName) -> Any:
-    """Return how often a consumer may subscribe."""
+    """Return the rate at which a consumer may subscribe."""
     rate = call.namespaces.effective(name).subscribe_rate
     return {"subscribeThrottlingRatePerConsumer": rate.messages, "ratePeriodInSecond": rate.period_s}

@@ -1,4 +1,4 @@
-"""Lookup of the topics that a request is about, of a path, namespace or bundle, with Pulsar's error messages."""
+"""Lookup of the topics of a request by path, namespace or bundle, with Pulsar's error messages."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def not_found(name: TopicName) -> Refused:
 
 
 def is_known(call: Call, name: TopicName) -> bool:
-    """Return whether a topic of that name exists, partitioned or not."""
+    """Return whether a topic with that name exists, partitioned or not."""
     return bool(call.namespaces.partitions(name)) or call.broker.has_topic(name)
 
 
 async def find(call: Call) -> None:
-    """Refuse a path without an existing topic, partitioned or not; creates a missing partition.
+    """Raise unless the topic in the path exists, partitioned or not. Creates a missing partition.
 
     Raises:
-        Refused: 404.
+        Refused: 404 if it does not exist.
     """
     if not is_known(call, call.topic):
         await load(call, call.topic)  # raises the error
 
 
 def persistent(call: Call, status: int = 406, reason: str = "Need to provide a persistent topic name") -> TopicName:
-    """Return the topic in the path, for requests that need a persistent topic."""
+    """Return the topic in the path for a request that requires a persistent topic."""
     if not call.topic.is_persistent:
         raise Refused(status, reason)
     return call.topic
@@ -52,7 +52,7 @@ def require_known(call: Call) -> TopicName:
     """Return the topic in the path, partitioned or not, if it exists.
 
     Raises:
-        Refused: 404; 406, it is not persistent.
+        Refused: 404, or 406 if the topic is not persistent.
     """
     name = persistent(call)
     if not is_known(call, name):
@@ -61,10 +61,10 @@ def require_known(call: Call) -> TopicName:
 
 
 async def load(call: Call, name: TopicName) -> Topic:
-    """Return a plain topic or partition, loading it if needed; creates a missing partition.
+    """Return a non-partitioned topic or a partition, loading it if needed. Creates a missing partition.
 
     Raises:
-        Refused: 404.
+        Refused: 404 if it does not exist.
     """
     if not call.namespaces.has_namespace(name.namespace_name):
         raise Refused(404, "Namespace not found")
@@ -80,27 +80,27 @@ async def load(call: Call, name: TopicName) -> Topic:
 
 
 async def load_single(call: Call, reason: str) -> Topic:
-    """Return the plain topic or partition in the path as `load` does; refuse a partitioned topic with 405."""
+    """Return the topic in the path like `load`, but raise a 405 if it is partitioned."""
     if call.namespaces.partitions(call.topic):
         raise Refused(405, reason)
     return await load(call, call.topic)
 
 
 async def load_all(call: Call, name: TopicName) -> list[Topic]:
-    """Return a plain topic, or all partitions of a partitioned one."""
+    """Return all partitions of a partitioned topic, or the topic itself if it is not partitioned."""
     partitions = range(call.namespaces.partitions(name))
     return [await load(call, name.partition_name(index)) for index in partitions] or [await load(call, name)]
 
 
 def refuse_too_many(namespaces: Namespaces, partitions: int) -> None:
-    """Refuse more partitions than a topic may have."""
+    """Raise if the number of partitions exceeds the maximum."""
     most = namespaces.max_partitions
     if partitions > most:
         raise Refused(406, f"Number of partitions should be less than or equal to {most}")
 
 
 def connections(call: Call, name: TopicName) -> int:
-    """Return the number of producers and consumers of a plain topic or partition."""
+    """Return the number of producers and consumers of a topic or partition."""
     topic = call.broker.topics.get(str(name))
     if topic is None:
         return 0
@@ -108,10 +108,10 @@ def connections(call: Call, name: TopicName) -> int:
 
 
 def find_subscription(topic: Topic, subscription: str) -> Subscription:
-    """Return a subscription of a topic.
+    """Return a subscription of a topic by name.
 
     Raises:
-        Refused: 404.
+        Refused: 404 if it does not exist.
     """
     found = topic.subscriptions.get(subscription)
     if found is None:
@@ -120,25 +120,25 @@ def find_subscription(topic: Topic, subscription: str) -> Subscription:
 
 
 def is_system_topic(topic: TopicName) -> bool:
-    """Return whether a topic is a Pulsar system topic, hidden from lists."""
+    """Return whether a topic is a Pulsar system topic, which lists omit."""
     return topic.local.startswith("__")
 
 
 def topics_of(call: Call, namespace: str, domains: Sequence[str], include_system: bool) -> list[TopicName]:
-    """Return the topics of a namespace, with partitions one by one; non-persistent topics only if loaded."""
+    """Return the topics of a namespace, with each partition listed; non-persistent topics only if loaded."""
     names = [*call.broker.topic_names(namespace), *call.broker.non_persistent_names(namespace)]
     topics = map(parse_topic_name, names)
     return [topic for topic in topics if topic.domain in domains and (include_system or not is_system_topic(topic))]
 
 
 def boundaries(call: Call, namespace: str) -> list[str]:
-    """Return the boundaries of the bundles of a namespace."""
+    """Return the bundle boundaries of a namespace."""
     found: list[str] = call.namespaces.policies(namespace)["bundles"]["boundaries"]
     return found
 
 
 def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]:
-    """Return the topics of a namespace in a bundle, which is validated by `check_bundle`."""
+    """Return the topics of a namespace that are in a bundle, after validating it with `check_bundle`."""
     check_bundle(call, namespace, bundle)
     topics = topics_of(call, namespace, DOMAINS, include_system=False)
     limits = boundaries(call, namespace)
@@ -146,7 +146,7 @@ def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]
 
 
 def check_bundle(call: Call, namespace: str, bundle: str) -> str:
-    """Return ``bundle`` if it belongs to the namespace, else refuse with Pulsar's errors."""
+    """Return ``bundle`` if it belongs to the namespace; raise Pulsar's error otherwise."""
     if not _BUNDLE.fullmatch(bundle):
         raise Refused(412, f"Invalid bundle range: {bundle}")
     low, high = bundle.split("_")

@@ -1,7 +1,7 @@
-"""Reading single entries over HTTP: peek, by id, examine, id by time.
+"""HTTP endpoints that read single entries: peek, get by id, examine, and message id by timestamp.
 
-The body is the decompressed payload of the entry; its metadata is in ``X-Pulsar-…`` headers. A batch is returned whole:
-the count header tells the client to split it.
+The response body is the decompressed payload of the entry, and ``X-Pulsar-…`` headers contain its metadata. A batch is
+returned whole, with a count header from which the client splits it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from ...topics.topic import Topic
 
 MAX_PEEK = 1_000_000
-"""Highest position that a peek may request; each one is a step of the cursor."""
+"""Maximum position of a peek; the cursor advances one step per position."""
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
-"""Largest message that is decompressed for a response. Clients limit messages after compression, so one may be larger
-than `maxMessageSize`; but the size is only claimed by its producer, and that much memory is allocated.
+"""Maximum size of a message to decompress for a response. Clients limit the compressed size, so a message may be larger
+than `maxMessageSize`. However, its size is only claimed by the producer, and that much memory is allocated.
 """
 _LAST_MS = 253_402_300_799_000
-"""The last second of the year 9999, the maximum date; a producer may send any number."""
+"""The last second of the year 9999, the maximum date. Producers may send any number."""
 _TEXT_FIELDS = (
     "producer_name",
     "sequence_id",
@@ -58,7 +58,9 @@ async def _peek(call: Call) -> Response:
     topic = await load_single(call, "Peek messages on a partitioned topic is not allowed")
     subscription = topic.subscriptions.get(call.subscription)
     if not 0 < place <= MAX_PEEK:
-        raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
+        raise Refused(
+            400, f"position {place} is out of range: expected 1 to {MAX_PEEK}, from the first unacknowledged message"
+        )
     if subscription is None:
         # Pulsar creates the subscription, at the earliest message; here a peek does not change the topic.
         position = None if place > topic.log.entry_count else _nth_position(topic, place)
@@ -165,7 +167,7 @@ def _header(field: str) -> str:
 
 
 def _ascii(value: str) -> str:
-    """Return a valid HTTP header value: control characters and characters outside Latin-1 become ``?``."""
+    """Return a valid HTTP header value; control characters and characters outside Latin-1 become ``?``."""
     return "".join(char if char.isprintable() and ord(char) < 256 else "?" for char in value)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 Stats = dict[str, Any]
 
 _LAST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime"})
-"""Fields with the last partition's value."""
+"""Fields that take the last partition's value."""
 _LARGEST = frozenset(
     {
         "oldestBacklogMessageAgeSeconds",
@@ -26,9 +26,9 @@ _LARGEST = frozenset(
         "lastOffloadFailureTimeStamp",
     }
 )
-"""Times and ages with the maximum."""
+"""Times and ages that take the maximum."""
 _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog", "topicCreationTimeStamp"})
-"""Start times with the earliest that is set."""
+"""Start times that take the earliest non-zero value."""
 _MEAN = frozenset({"averageMsgSize", "avgMessagesPerEntry"})
 _OLDEST = "oldestBacklogMessageSubscriptionName"
 _NOT_AGGREGATED = frozenset({"deduplicationStatus", "ownerBroker", "topicEpoch", _OLDEST})
@@ -57,7 +57,7 @@ def _merge_subscriptions(partitions: Iterable[Mapping[str, Stats]]) -> dict[str,
 
 
 def _by_index(partitions: Sequence[Sequence[Stats]]) -> list[Stats]:
-    """Merge the first client of every partition, then the second, and so on."""
+    """Merge the first client of each partition, then the second, and so on."""
     by_index = ([each for each in clients if each is not None] for clients in zip_longest(*partitions))
     return [_merge(clients, _NOT_OF_MERGED_CLIENTS) for clients in by_index]
 

@@ -1,4 +1,4 @@
-"""Partitioned topics: ``T/partitions``, their list and their aggregated statistics."""
+"""Partitioned topics: ``T/partitions``, listing, and aggregated statistics."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def _delete(call: Call) -> None:
     present = [partition for partition in present if call.broker.has_topic(partition)]
     if not force and any(connections(call, partition) for partition in present):
         raise Refused(412, "Topic has active producers/subscriptions")
-    # The record goes last: if it went first, a crash would leave partitions without a partitioned topic.
+    # The record is deleted last: otherwise a crash would leave partitions without a partitioned topic.
     for partition in present:
         try:
             await call.broker.delete_topic(partition, force, with_subscriptions=True)
@@ -147,7 +147,7 @@ async def _load_partitions(call: Call) -> list[Topic]:
 
 
 async def _read(call: Call) -> tuple[int, dict[str, str]]:
-    """Return the number of partitions and the properties in a create request."""
+    """Return the partition count and the properties in a create request."""
     body = await call.body(("application/json", "text/plain", _WITH_PROPERTIES))
     value = bodies.parse(body)
     if isinstance(value, dict) and call.request.headers.get("content-type", "").startswith(_WITH_PROPERTIES):
@@ -157,7 +157,7 @@ async def _read(call: Call) -> tuple[int, dict[str, str]]:
 
 
 def _refuse_conflicts(call: Call, name: TopicName, indexes: range) -> None:
-    """Refuse if a plain topic has the name of a new partition."""
+    """Raise if a non-partitioned topic already has the name of a new partition."""
     for index in indexes:
         if call.broker.has_topic(partition := name.partition_name(index)):
             raise Refused(412, f"Topic {partition} exists and is not a partition: delete it first")

@@ -1,7 +1,7 @@
-"""Policies of single topics; they apply to all partitions of a topic.
+"""Endpoints for topic policies, which apply to all partitions of a topic.
 
-Unsupported policies read as not set and are refused when set. Supporting another one takes a line in `_POLICIES`, a
-field in `broker/policies/effective.py`, and its removal from `_REFUSED`.
+Unsupported policies read as unset and cannot be set. To support another policy, add a line to `_POLICIES` and a field
+to `broker/policies/effective.py`, and remove the policy from `_REFUSED`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MAX_TICK_MS = 3_600_000
 
 
 async def adjust_deduplication(call: Call, concerns: Callable[[TopicName], bool]) -> None:
-    """Apply a change of deduplication to loaded topics at once.
+    """Apply a deduplication change to loaded topics immediately.
 
     Raises:
-        PersistenceError: the disk failed; this is retried.
+        PersistenceError: the disk failed; the change will be retried.
     """
     topics = [topic for topic in call.broker.topics.values() if concerns(topic.name)]
     await call.broker.adjust_deduplication(topics)
@@ -66,10 +66,10 @@ async def _adjust_deduplication(call: Call, name: TopicName) -> None:
 
 
 def as_strategy(body: Any) -> str | None:
-    """Return the schema strategy in a body; None for an empty body.
+    """Return the schema strategy in a request body, or None for an empty body.
 
     Raises:
-        Refused: the strategy is unknown. Pulsar instead treats it as empty, and unsets the policy.
+        Refused: the strategy is unknown. Pulsar treats it as empty instead and unsets the policy.
     """
     if body is not None and (not isinstance(body, str) or body not in Strategy.__members__):
         raise Refused(400, f"invalid schema strategy {body!a:.80}: expected one of {', '.join(Strategy.__members__)}")
@@ -77,10 +77,10 @@ def as_strategy(body: Any) -> str | None:
 
 
 def as_enforced(body: Any) -> bool:
-    """Return whether a body is true or false.
+    """Return the boolean in a request body.
 
     Raises:
-        Refused: it is neither.
+        Refused: the body is neither true nor false.
     """
     is_on = as_bool(body, "true or false")
     if is_on is None:
@@ -89,7 +89,7 @@ def as_enforced(body: Any) -> bool:
 
 
 def check_delayed_delivery(body: Any) -> dict[str, Any] | None:
-    """Return a delayed-delivery policy as it is stored; None for an empty body.
+    """Return a delayed delivery policy in its stored form, or None for an empty body.
 
     Raises:
         Refused: a field is not a number or out of range.
@@ -115,13 +115,13 @@ def _threshold(body: Any) -> int | None:
 
 
 def _limit(name: str, field: str, attribute: str, refusal: str = "") -> Policy:
-    """Return a policy for a number that is also in `EffectivePolicies`."""
+    """Return a numeric policy that is also a field of `EffectivePolicies`."""
     read = at_least_zero(name, refusal)
     return Policy(name, field, read, lambda call, topic: getattr(call.namespaces.effective(topic), attribute))
 
 
 def _quiet_limit(name: str, field: str, refusal: str = "") -> Policy:
-    """Return a policy for a number that Pulsar shows at topic and namespace level, but not at broker level."""
+    """Return a numeric policy that Pulsar shows at topic and namespace level, but not at broker level."""
     return Policy(name, field, at_least_zero(name, refusal), first_set(field))
 
 
@@ -149,7 +149,7 @@ _POLICIES = (
         "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate,
         applied_dispatch_rate("subscriptionDispatchRate", "subscription_rate"),
     ),
-    # A limit of replicators, which do not exist here: stored for clusters, without effect.
+    # A replicator limit: there are no replicators here, so it is stored without effect.
     Policy("replicatorDispatchRate", "replicatorDispatchRate", read_dispatch_rate, applied_replicator_rate),
     Policy("publishRate", "publishMaxMessageRate", read_publish_rate, rate_of_namespace("publishMaxMessageRate")),
     Policy("subscribeRate", "clusterSubscribeRate", read_subscribe_rate, applied_subscribe_rate),
@@ -213,7 +213,7 @@ _POLICIES = (
 
 
 async def _find(call: Call) -> None:
-    """Refuse a path without an existing topic, or a non-persistent one, which has no policies of its own."""
+    """Raise unless the topic in the path exists and is persistent; non-persistent topics have no policies."""
     if not call.topic.is_persistent:
         raise not_found(call.topic)
     await find(call)
@@ -221,7 +221,7 @@ async def _find(call: Call) -> None:
 
 async def _remove_all(call: Call) -> None:
     if call.topic.partition < 0 and not is_known(call, call.require_topic_namespace()):
-        return  # nothing is set for it: it may have been deleted
+        return  # no policy is set: the topic may have been deleted
     name = topic_of(call)
     await call.namespaces.change_topic_policies(name, lambda _: {})
     for policy in _POLICIES:
@@ -236,7 +236,7 @@ def _routes_of(policy: Policy) -> Routes:
 
 
 def _refuse(name: str) -> Handler:
-    remedy = "leave it unset, or set it on the namespace where that is possible"
+    remedy = "leave it unset, or set the namespace policy if there is one"
     return of_existing(_find, refusing(not_supported(f"topic policy {name}", remedy)))
 
 

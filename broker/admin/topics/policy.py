@@ -1,4 +1,4 @@
-"""Topic policies: reading, setting and removing one, with the variants that some policies need."""
+"""Endpoints that read, set and remove a topic policy, with variants for some policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_CONTENT = (
     "maxMessageSize",
     "subscriptionTypesEnabled",
 )
-"""These read as 204 when not set; the others as 200 without a body."""
+"""Policies that return 204 if unset; the others return 200 without a body."""
 _TOO_LARGE = (
     "topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the broker-level"
 )
@@ -31,17 +31,17 @@ _TOO_LARGE = (
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy of topics.
+    """A topic policy.
 
     Attributes:
-        name: last part of its path.
-        field: name in the topic's policies.
-        read: converts the body to the value; None for an empty body.
-        applied: returns the effective value for a topic, at whatever level it is set.
-        changed: applies the change to loaded topics; without it the broker reads the policy each time.
-        unset: response while it is not set; None is an empty body.
-        method: HTTP method that sets it.
-        is_removable: whether Pulsar has a DELETE for it.
+        name: last segment of the path.
+        field: field name in the topic's policies.
+        read: converts the body to the value, or None for an empty body.
+        applied: returns the effective value for a topic, set at any level.
+        changed: applies the change to loaded topics; None if the broker reads the policy on each use.
+        unset: response if the policy is not set; None means an empty body.
+        method: HTTP method for setting the policy.
+        is_removable: whether Pulsar has a DELETE for the policy.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Policy:
     is_removable: bool = True
 
     def get(self, call: Call) -> Response:
-        """Answer with the policy; with `applied`, with the effective value."""
+        """Return the policy or, with `applied`, its effective value."""
         name = topic_of(call)
         value = call.namespaces.topic_policies(name).get(self.field)
         if value is None:
@@ -81,10 +81,10 @@ class Policy:
 
 
 def topic_of(call: Call) -> TopicName:
-    """Return the topic of the path, which must exist and not be a single partition.
+    """Return the topic in the path, which must exist and must not be a partition.
 
     Raises:
-        Refused: 404, 412.
+        Refused: 404 if the topic is missing, 412 if it is a partition.
     """
     name = call.require_topic_namespace()
     if name.partition >= 0:
@@ -97,7 +97,7 @@ def topic_of(call: Call) -> TopicName:
 
 
 class Retention(Policy):
-    """Retention, which must cover the backlog quotas."""
+    """The retention policy, which must not be smaller than a backlog quota."""
 
     async def _change(self, call: Call, value: Any) -> None:
         def change(policies: Policies) -> Policies:
@@ -115,7 +115,7 @@ def _read_max_message_size(call: Call, body: Any) -> int | None:
 
 
 class MaxMessageSize(Policy):
-    """The maximum entry size; at most the broker's."""
+    """The maximum message size, at most the broker's."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -125,7 +125,7 @@ class MaxMessageSize(Policy):
 
 
 class MessageTtl(Policy):
-    """Message lifetime; sent as a query parameter, by some clients as a body."""
+    """The message TTL, sent as a query parameter or, by some clients, as the body."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -135,7 +135,7 @@ class MessageTtl(Policy):
 
 
 class PauseOnAckState(Policy):
-    """Delivery only of messages whose acknowledgements can be persisted; always the case here, since all are."""
+    """The policy that pauses dispatch while acknowledgements cannot be persisted; this broker persists all of them."""
 
     async def set(self, call: Call) -> None:
         """Set the policy; the request has no body."""
@@ -143,7 +143,7 @@ class PauseOnAckState(Policy):
 
 
 class Replication(Policy):
-    """The clusters of the topic: only this one."""
+    """The topic's replication clusters: only the local cluster is allowed."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -156,5 +156,5 @@ class Replication(Policy):
             raise Refused(412, "Can not remove local cluster from the local topic-level replication clusters policy")
         for cluster in clusters:
             if cluster != own:
-                raise not_supported(f"replication to cluster {cluster}", f"name only {own}")
+                raise not_supported(f"replication to cluster {cluster}", f"use only {own}")
         await self._change(call, [own])

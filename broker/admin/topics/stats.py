@@ -1,4 +1,4 @@
-"""Statistics, entries, message ids and ledgers of a topic in Pulsar's JSON formats."""
+"""A topic's statistics, entries, message ids and ledgers in Pulsar's JSON formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ONE_ENTRY_BYTES = 1
 ENTRIES_PER_TURN = 1000
-"""Entries that a walk visits before yielding to the event loop."""
+"""Entries to visit before yielding to the event loop."""
 
 
 async def sliced_stats(
@@ -35,7 +35,7 @@ async def sliced_stats(
     with_consumers: bool = True,
     with_backlog_bytes: bool = True,
 ) -> dict[str, Any]:
-    """Return the statistics of a topic as `Topic.stats` does, in slices: a topic may have thousands of clients."""
+    """Return the same statistics as `Topic.stats`, computed in slices, as a topic may have thousands of clients."""
     if isinstance(topic, NonPersistentTopic):
         return topic.stats(
             with_publishers=with_publishers, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
@@ -53,7 +53,7 @@ async def sliced_stats(
 
 
 async def encoded_stats(stats: Mapping[str, Any], slices: Slices) -> list[bytes]:
-    """Return the statistics of a topic as parts of JSON; the lists in them are encoded in slices."""
+    """Return a topic's statistics as chunks of JSON, with their lists encoded in slices."""
     parts: list[bytes] = []
     for name, value in stats.items():
         parts += (b"," if parts else b"{", encode(name), b":")
@@ -98,7 +98,7 @@ async def shown_stats(call: Call, topic: Topic, slices: Slices) -> dict[str, Any
 
 
 async def _measure_backlogs(topic: Topic, stats: dict[str, Any]) -> None:
-    """Replace the estimated backlog sizes by exact ones."""
+    """Replace the estimated backlog sizes with exact ones."""
     measured: dict[Position, int] = {}
     for name, shown in stats["subscriptions"].items():
         subscription = topic.subscriptions.get(name)
@@ -112,7 +112,7 @@ async def _measure_backlogs(topic: Topic, stats: dict[str, Any]) -> None:
 
 
 async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
-    """Return the entry at or after a position, from memory or disk; None after the end."""
+    """Return the entry at or after a position, from memory or disk, or None past the end."""
     entries = topic.log.read(position, 1, _ONE_ENTRY_BYTES)
     if entries is None:
         entries = await topic.log.load(position, 1, _ONE_ENTRY_BYTES)
@@ -120,10 +120,10 @@ async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
 
 
 async def last_message(topic: Topic) -> Position | MessageId:
-    """Return the id of the last message; in a batch, with its batch index."""
+    """Return the id of the last message, including its batch index if it is in a batch."""
     last = topic.log.last_confirmed
     entry = await read_entry(topic, last) if last.entry_id >= 0 else None
-    if entry is None or entry.position != last:  # empty, or dropped by retention
+    if entry is None or entry.position != last:  # empty, or trimmed by retention
         return last
     metadata, _ = open_payload(entry.payload)
     if not metadata.HasField("num_messages_in_batch"):
@@ -132,11 +132,11 @@ async def last_message(topic: Topic) -> Position | MessageId:
 
 
 def as_message_id(place: Position | MessageId, partition: int = -1) -> dict[str, Any]:
-    """Return an id in one of Pulsar's two JSON forms: of an entry, or of a message in a batch.
+    """Return a message id in one of Pulsar's two JSON forms: for an entry, or for a message in a batch.
 
     Args:
-        place: of the entry or message.
-        partition: index of its partition; -1 for a topic that is not a partition.
+        place: position of the entry or message.
+        partition: partition index, or -1 for a topic that is not a partition.
     """
     answer: dict[str, Any] = {"ledgerId": place.ledger_id, "entryId": place.entry_id, "partitionIndex": partition}
     if isinstance(place, MessageId) and place.batch_index >= 0:
@@ -153,12 +153,12 @@ def position_of(body: Mapping[str, Any]) -> Position:
 
 
 def is_latest(position: Position) -> bool:
-    """Return whether a position means the end of a topic."""
+    """Return whether a position denotes the end of a topic."""
     return position == LATEST[:2]
 
 
 def is_excluded(body: Mapping[str, Any]) -> bool:
-    """Return whether the message itself is excluded."""
+    """Return whether a cursor reset excludes the message itself."""
     return as_bool(body.get("excluded"), "excluded") or False
 
 
@@ -205,7 +205,7 @@ def internal_info(topic: Topic) -> dict[str, Any]:
 
 
 def bytes_after(topic: Topic, position: Position) -> int:
-    """Estimate the bytes after a position: within its ledger in proportion to the entries."""
+    """Estimate the number of bytes after a position. Within its ledger, they are proportional to the entries."""
     size = 0
     for ledger in topic.log.ledgers():
         if ledger.id > position.ledger_id:

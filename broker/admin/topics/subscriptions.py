@@ -25,7 +25,7 @@ _S = f"{TOPIC}/subscription/{{subscription}}"
 _NOT_STORED = "Expire messages on a non-persistent topic is not allowed"
 ANALYZED_PER_TURN = 100
 MAX_ANALYZED_ENTRIES = 10_000
-"""`subscriptionBacklogScanMaxEntries`: limit of a backlog analysis, which reports that it was reached."""
+"""`subscriptionBacklogScanMaxEntries`: limit of a backlog analysis, which reports reaching it."""
 
 
 async def _list(call: Call) -> Response:
@@ -35,12 +35,12 @@ async def _list(call: Call) -> Response:
 
 async def _create(call: Call) -> None:
     raw = bodies.parse(await call.body())
-    body = bodies.as_object(None if isinstance(raw, str) else raw, "message id")  # Pulsar treats text as latest
+    body = bodies.as_object(None if isinstance(raw, str) else raw, "message id")  # Pulsar treats a string as latest
     name = call.require_topic_namespace()
     if not name.is_persistent:
         raise Refused(400, "Create subscription on non-persistent topic can only be done through client")
     if call.flag("replicated"):
-        raise not_supported("a replicated subscription", "create it without replicated=true")
+        raise not_supported("a replicated subscription", "omit replicated=true")
     properties = bodies.as_text_map((body or {}).get("properties"), "subscription properties")
     subscription, position = call.new_subscription, _initial(body)
     if not is_known(call, name):
@@ -93,7 +93,7 @@ async def _expire_in_all(call: Call) -> None:
 
 
 async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int) -> None:
-    """Expire messages on every subscription, then refuse if one of them had no backlog."""
+    """Expire messages on every subscription, then raise if one of them had no backlog."""
     caught_up = [(topic, each) for topic, each in chosen if not each.cursor.backlog_entries]
     if age_s > 0:  # an age of 0 means no limit
         for _, subscription in chosen:
@@ -129,7 +129,7 @@ async def _reset_to_id(call: Call) -> None:
     topic, subscription, body = await _with_message_id(call, reason)
     target = position_of(body)
     if (bodies.as_int(body.get("batchIndex"), "batchIndex") or -1) > 0:
-        raise not_supported("a reset to inside a batch (batchIndex)", "name the entry without batchIndex")
+        raise not_supported("resetting into a batch (batchIndex)", "omit batchIndex")
     if is_latest(target):
         target = topic.log.next_position(topic.log.last_confirmed)
     elif is_excluded(body):
@@ -138,7 +138,7 @@ async def _reset_to_id(call: Call) -> None:
 
 
 async def _with_message_id(call: Call, reason: str) -> tuple[Topic, Subscription, dict[str, Any]]:
-    """Return topic and subscription of the path and the message id of the body; refuse a partitioned topic."""
+    """Return the topic and subscription in the path and the message id in the body; reject a partitioned topic."""
     body = bodies.as_object(await call.json(), "message id")
     persistent(call)
     topic = await load_single(call, reason)
@@ -159,7 +159,7 @@ async def _get_properties(call: Call) -> Response:
 
 
 async def _properties(call: Call) -> dict[str, str]:
-    """Return the properties of a subscription, merged from all partitions."""
+    """Return a subscription's properties, merged from all partitions."""
     merged: dict[str, str] = {}
     for _, found in await _find_all(call, call.subscription):
         merged |= found.cursor.properties
@@ -208,7 +208,7 @@ async def _analyze(call: Call) -> Response:
 
 
 async def _find_all(call: Call, subscription: str) -> list[tuple[Topic, Subscription]]:
-    """Return the subscription on each topic of the path that has it; refuse if none has it."""
+    """Return the subscription on each topic or partition in the path that has it; raise if none does."""
     topics = await load_all(call, call.topic)
     having = [(topic, topic.subscriptions[subscription]) for topic in topics if subscription in topic.subscriptions]
     if not having:

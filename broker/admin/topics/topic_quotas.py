@@ -1,4 +1,4 @@
-"""Policies of a topic that are maps: backlog quotas by type, dispatch rates by subscription."""
+"""Topic policies that are maps: backlog quotas by type, and dispatch rates by subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/admin/v2/persistent/…``: topics, without their partitions, subscriptions and messages."""
+"""``/admin/v2/persistent/…``: topics. Other modules handle their partitions, subscriptions and messages."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def _offload_status(call: Call) -> Response:
 
 
 def _check_partition(call: Call, name: TopicName) -> None:
-    """Refuse a partition name that its partitioned topic does not have."""
+    """Reject a name that has the form of a partition but is not one of its partitioned topic."""
     base, partitions = name.base, call.namespaces.partitions(name.base)
     cannot = f'Can\'t create topic {name.local} with "-partition-" followed by'
     if not partitions:
@@ -196,7 +196,7 @@ def _check_partition(call: Call, name: TopicName) -> None:
         raise Refused(412, f"{cannot} {smaller} {base.local}")
 
 
-_NO_OFFLOADING = not_supported("offloading", "messages stay in the data directory")
+_NO_OFFLOADING = not_supported("offloading", "messages remain in the data directory")
 ROUTES: Routes = (
     ("GET", TOPICS, _list),
     ("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}", _list_bundle),

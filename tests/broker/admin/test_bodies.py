@@ -25,11 +25,11 @@ def test_a_number_may_come_as_text_fraction_or_nothing(body: bytes, number: int 
         (b"NaN", "NaN is not a JSON number"),
         (b"/*x*/5", "the request body is not valid JSON"),
         (b"\xff", "the request body is not valid JSON"),
-        (b"{}", "the request body is {}, expected a number (count)"),
-        (b"[5]", "the request body is [5], expected a number (count)"),
-        (b"true", "the request body is true, expected a number (count)"),
-        (b'"six"', 'the request body is "six", expected a number (count)'),
-        (b"99999999999", "count of 99999999999 is out of range: at most 2147483647"),
+        (b"{}", "invalid value {} in the request body: expected a number (count)"),
+        (b"[5]", "invalid value [5] in the request body: expected a number (count)"),
+        (b"true", "invalid value true in the request body: expected a number (count)"),
+        (b'"six"', 'invalid value "six" in the request body: expected a number (count)'),
+        (b"99999999999", "count 99999999999 is out of range: the maximum is 2147483647"),
     ],
 )
 def test_what_is_no_number_is_refused_with_400(body: bytes, reason: str) -> None:

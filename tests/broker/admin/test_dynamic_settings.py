@@ -85,10 +85,10 @@ async def test_limits_of_names_follow(broker: RunningBroker) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "status", "reason"),
     [
-        ("dispatchThrottlingRatePerTopicInMsg", "abc", 412, "dispatchThrottlingRatePerTopicInMsg='abc' is refused"),
+        ("dispatchThrottlingRatePerTopicInMsg", "abc", 412, "invalid dispatchThrottlingRatePerTopicInMsg 'abc'"),
         ("maxTopicsPerNamespace", "-1", 412, "max_topics_per_namespace=-1 is out of range"),
         ("brokerDeleteInactiveTopicsMode", "never", 412, "invalid inactive_mode 'never'"),
-        ("dispatcherMinReadBatchSize", "2", 501, "changing dispatcherMinReadBatchSize while the broker runs is not"),
+        ("dispatcherMinReadBatchSize", "2", 501, "changing dispatcherMinReadBatchSize at run time is not"),
         ("clusterName", "other", 412, "Can't update non-dynamic configuration"),
     ],
 )

@@ -160,7 +160,7 @@ async def test_a_worker_that_died_is_named_in_a_503(broker: RunningBroker) -> No
     answer = await broker.http.get(FUNCTION)
     assert answer.status_code == 503
     assert answer.json()["reason"].startswith(
-        "the functions worker at http://127.0.0.1:1 does not answer (ConnectError"
+        "the functions worker at http://127.0.0.1:1 did not respond (ConnectError"
     )
     assert "\n" not in answer.json()["reason"]
 
@@ -218,7 +218,7 @@ async def test_followed_logs_of_one_caller_leave_connections_for_others(
         refused = await broker.http.get(FUNCTION)
         assert (refused.status_code, refused.json()["reason"]) == (
             429,
-            "address 127.0.0.1 has 2 requests to the functions worker under way: try again when some have ended",
+            "address 127.0.0.1 has 2 requests to the functions worker in progress: retry after some have finished",
         )
         assert (await other.get(FUNCTION)).status_code == 418
         async with other.stream("GET", f"{FUNCTION}/logs") as third:
@@ -226,7 +226,7 @@ async def test_followed_logs_of_one_caller_leave_connections_for_others(
             assert await anext(followed[-1]) == b"first\n"
             refused = await other.get(FUNCTION)
             assert refused.status_code == 503
-            assert refused.json()["reason"].startswith("all 3 connections to the functions worker have requests")
+            assert refused.json()["reason"].startswith("all 3 connections to the functions worker are in use")
     assert (await broker.http.get(FUNCTION)).status_code == 418
 
 
@@ -259,5 +259,5 @@ async def test_an_answer_that_the_worker_breaks_off_ends_early_and_is_one_line_o
         broker.worker_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(httpx.RemoteProtocolError):
             await broker.http.get(FUNCTION)
-    assert "broke off its answer" in caplog.text
+    assert "aborted its response" in caplog.text
     assert "Traceback" not in caplog.text

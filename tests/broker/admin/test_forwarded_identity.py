@@ -68,7 +68,7 @@ def test_a_caller_that_a_worker_cannot_be_told_is_refused() -> None:
         with pytest.raises(Refused) as caught:
             with_identity(SENT, roles, "tls", word)
         assert caught.value.status == 401
-        assert "known by its client certificate only" in str(caught.value.reason)
+        assert "authenticated only by its client certificate" in str(caught.value.reason)
 
 
 @given(st.text(min_size=1), st.lists(st.tuples(st.sampled_from([name for name, _ in SENT]), st.binary()), max_size=6))

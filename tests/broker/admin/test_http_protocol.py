@@ -168,9 +168,7 @@ async def test_a_request_under_way_keeps_its_place() -> None:
         readers = [await it.connect(b"GET /slow HTTP/1.1\r\nHost: a.localhost\r\n\r\n") for _ in range(4)]
         answer = await it.ask()
         assert answer.startswith("HTTP/1.1 503 ")
-        assert answer.endswith(
-            '{"reason": "all connections of this server have requests under way; try again shortly"}'
-        )
+        assert answer.endswith('{"reason": "all connections of this server are in use; retry shortly"}')
         it.go_on.set()
         for reader in readers:
             assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
@@ -184,5 +182,5 @@ async def test_a_client_of_the_binary_protocol_is_told_that_this_is_an_http_port
         async with asyncio.timeout(WAIT_S):
             answer = await reader.read()
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert b"this is an HTTP port, and the client speaks Pulsar's binary protocol: use pulsar://host:6650" in answer
+        assert b"this is an HTTP port, but the client speaks Pulsar's binary protocol: use pulsar://host:6650" in answer
         assert (await it.ask()).startswith("HTTP/1.1 200 ")

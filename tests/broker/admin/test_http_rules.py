@@ -91,7 +91,7 @@ async def test_metrics_count_what_there_is(broker: RunningBroker) -> None:
 
 async def test_a_port_in_use_is_named(broker: RunningBroker) -> None:
     port = int(broker.web_url.rsplit(":", 1)[1])
-    with pytest.raises(InvalidConfig, match=f"cannot serve HTTP on 127.0.0.1:{port}: .*in use; choose another port"):
+    with pytest.raises(InvalidConfig, match=f"cannot serve HTTP on 127.0.0.1:{port}: .*in use: choose another port"):
         await serve(broker.app, "127.0.0.1", port)
     with pytest.raises(InvalidConfig, match=r"cannot serve HTTP on no-such-host\.invalid:0"):
         await serve(broker.app, "no-such-host.invalid", 0)

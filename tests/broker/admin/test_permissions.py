@@ -107,7 +107,7 @@ async def test_permissions_on_many_topics_are_granted_and_revoked_at_once(broker
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        ([{"topic": "persistent://public/default/t"}], 400, "each permission must name a topic and a role"),
+        ([{"topic": "persistent://public/default/t"}], 400, "each permission requires a topic and a role"),
         ([{"topic": "x://y", "role": "r"}], 412, "Topic name is not valid"),
         ({}, 400, "the request body must be an array"),
         ([{"topic": "persistent://public/none/t", "role": "r"}], 404, "Topic's namespace does not exist"),

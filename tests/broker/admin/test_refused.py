@@ -23,7 +23,7 @@ async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: Run
     before = (await broker.http.get(NAMESPACE)).json()
     for name, (verb, value) in NAMESPACE_POLICIES.items():
         answer = await broker.http.request(verb, f"{NAMESPACE}/{name}", json=value)
-        reason = f"namespace policy {name} is not supported by this broker; leave it unset"
+        reason = f"namespace policy {name} is not supported by this broker: leave it unset"
         assert (answer.status_code, answer.json()) == (501, {"reason": reason})
         assert (await broker.http.get(NAMESPACE)).json() == before
 
@@ -42,11 +42,11 @@ async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningB
     [
         ("max_producers_per_topic", -3, 412, "maxProducersPerTopic must be 0 or more"),
         ("offload_threshold", 60, 501, "namespace policy offloadThreshold (offload_threshold) is not supported"),
-        ("publishMaxMessageRate", {"other": {}}, 501, "publishRate of another cluster is not supported"),
+        ("publishMaxMessageRate", {"other": {}}, 501, "publishRate for another cluster is not supported"),
         ("backlog_quota_map", {"nope": {}}, 400, "invalid backlog quota type 'nope'"),
         ("backlog_quota_map", {"message_age": {"limitTime": 5}}, 400, "Set namespace[public/n] backlog quota failed"),
         ("auth_policies", {"namespace_auth": {"r": ["fly"]}}, 400, "invalid action 'fly'"),
-        ("retention_policy", {"retentionSizeInMB": 1}, 400, "unknown field retention_policy in the policies"),
+        ("retention_policy", {"retentionSizeInMB": 1}, 400, "unknown policies field retention_policy"),
         ("replication_clusters", ["nope"], 403, "Cluster [nope] is not in the list of allowed clusters"),
     ],
 )
@@ -100,11 +100,16 @@ async def test_a_topic_policy_reads_as_unset_and_is_refused_by_name(
     [
         ("PUT", f"{TOPIC}/offload", {"ledgerId": 1, "entryId": 1}, "offloading"),
         ("PUT", f"{TOPIC}/subscription/r?replicated=true", None, "a replicated subscription"),
-        ("PUT", f"{NAMESPACE}/0x00000000_0x40000000/split", None, "splitting a bundle"),
-        ("POST", "/admin/v2/clusters/standalone/failureDomains/d", {}, "failureDomains of a cluster"),
-        ("POST", "/admin/v2/clusters/standalone/namespaceIsolationPolicies/p", {}, "namespaceIsolationPolicies"),
-        ("POST", "/admin/v2/clusters/standalone/migrate", {}, "migrate of a cluster"),
-        ("POST", "/admin/v2/resource-quotas", {}, "a resource quota"),
+        ("PUT", f"{NAMESPACE}/0x00000000_0x40000000/split", None, "splitting bundles"),
+        ("POST", "/admin/v2/clusters/standalone/failureDomains/d", {}, "cluster failureDomains"),
+        (
+            "POST",
+            "/admin/v2/clusters/standalone/namespaceIsolationPolicies/p",
+            {},
+            "cluster namespaceIsolationPolicies",
+        ),
+        ("POST", "/admin/v2/clusters/standalone/migrate", {}, "cluster migrate"),
+        ("POST", "/admin/v2/resource-quotas", {}, "changing resource quotas"),
     ],
 )
 async def test_a_feature_is_refused_by_name(
@@ -115,7 +120,7 @@ async def test_a_feature_is_refused_by_name(
     assert answer.status_code == 501
     reason = answer.json()["reason"]
     assert reason.startswith(feature)
-    assert "is not supported by this broker; " in reason
+    assert "is not supported by this broker: " in reason
     assert "\n" not in reason
 
 

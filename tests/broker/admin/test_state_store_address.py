@@ -21,7 +21,7 @@ async def test_a_starting_state_store_is_announced_once_it_serves(broker: Runnin
     urls: list[str] = []
     broker.service.state_store_url = lambda: urls[0] if urls else None
     answer = await broker.http.get(PATH)
-    assert (answer.status_code, answer.json()["reason"]) == (503, "the state store is starting: try again in a moment")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "the state store is starting: retry in a few seconds")
     urls.append("bk://127.0.0.1:4181")
     found = (await broker.http.get(PATH)).json()
     assert found["stateStorageServiceUrl"] == "bk://127.0.0.1:4181"

@@ -110,8 +110,8 @@ def test_garbage_is_refused_in_one_line_or_taken(data: bytes) -> None:
         ({"name": "n", "type": {"type": "array", "items": {"type": "record", "name": "Z", "fields": [
             {"name": "z", "type": "string"}]}}}, "field n[].z is string, but int in the data"),
         ({"name": "n", "type": {"type": "array", "items": {"type": "record", "name": "Z", "fields": [
-            {"name": "q", "type": "int"}]}}}, "field n[].q has no default value, and the data lacks it"),
-        ({"name": "m", "type": "int"}, "field m has no default value, and the data lacks it"),
+            {"name": "q", "type": "int"}]}}}, "field n[].q has no default value and is missing from the data"),
+        ({"name": "m", "type": "int"}, "field m has no default value and is missing from the data"),
     ],
 )  # fmt: skip
 def test_difference_is_named_by_its_path(new: dict[str, Any], text: str) -> None:
@@ -150,5 +150,5 @@ def test_large_schemas_are_compared_in_time_or_refused() -> None:
     text = avro_rules.difference(avro_rules.parse(record("int")), avro_rules.parse(record("string")))
     assert text == "field last is int, but string in the data"
     assert avro_rules.difference(avro_rules.parse(union("int")), avro_rules.parse(union("int"))) is None
-    with pytest.raises(InvalidDefinition, match="are not compared"):
+    with pytest.raises(InvalidDefinition, match="too complex to compare"):
         avro_rules.difference(avro_rules.parse(union("int")), avro_rules.parse(union("string")))
