@@ -2,7 +2,7 @@
 
 The public API is the names in ``__all__`` of this package, `magnetar.api` (for authors of functions and connectors),
 `magnetar.client` (topics, and deployment from Python), `magnetar.spark` and `magnetar.testing`; everything else may
-change. Names are imported at first use, as a function's process must not pay for the client.
+change. Names are imported on first use, so that function processes do not load the client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a package that imports its public names at first use.
+    """Return a ``__getattr__`` for a package that imports its public names on first use.
 
     Args:
         package: the package's ``__name__``.
@@ -63,14 +63,12 @@ def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str],
 
 
 class LateModule(ModuleType):
-    """Stand-in for a module that is imported at the first access to one of its names."""
+    """Stand-in for a module that is imported when one of its names is first accessed."""
 
     def __getattr__(self, name: str) -> object:
         """Import the module, under the import system's locks, and return its attribute."""
         if "__path__" in vars(self) and PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__) is not None:
-            return importlib.import_module(
-                f"{self.__name__}.{name}"
-            )  # one of its own modules, which may ask for others
+            return importlib.import_module(f"{self.__name__}.{name}")  # a submodule, which may import others
         return getattr(self._real(), name)
 
     def __dir__(self) -> list[str]:
@@ -86,7 +84,7 @@ class LateModule(ModuleType):
 def late_module(name: str) -> None:
     """Defer the import of a module until one of its names is first accessed, even if libraries import it earlier.
 
-    For modules that libraries import and servers hardly ever use. Does nothing if the module is already imported or not
+    For modules that libraries import but servers rarely use. Does nothing if the module is already imported or not
     installed.
 
     Args:
@@ -96,20 +94,20 @@ def late_module(name: str) -> None:
     from importlib.util import find_spec
 
     package, _, child = name.rpartition(".")
-    spec = ModuleSpec(name, None) if package else find_spec(name)  # of what is in a package it would import that
+    spec = ModuleSpec(name, None) if package else find_spec(name)  # find_spec would import the parent
     if name in sys.modules or spec is None:
         return
     stand_in = LateModule(name)
     stand_in.__spec__ = spec
     stand_in.__package__ = package or name
-    if spec.submodule_search_locations is not None:  # its own modules are found without it
+    if spec.submodule_search_locations is not None:  # submodules are found without it
         stand_in.__path__ = spec.submodule_search_locations
     sys.modules[name] = stand_in
     if package in sys.modules:
         setattr(sys.modules[package], child, stand_in)
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of the package
+if not TYPE_CHECKING:  # a type checker would accept any name as part of the package
     __getattr__ = lazy_names(
         __name__,
         {

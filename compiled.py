@@ -1,4 +1,4 @@
-"""The compiled modules of the package, and whether and why this process does or does not use them.
+"""The package's compiled modules, and whether this process uses them or why not.
 
 mypyc compiles them when a wheel is built and a C compiler is available (setup.py); the wheel also contains their
 sources. ``MAGNETAR_PURE=1`` runs the sources.
@@ -12,9 +12,9 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 MODULES = ("client/consumers/received.py", "wire/message_rows.py", "wire/runs.py")
-"""The modules that process each message byte by byte."""
+"""Modules that process each message byte by byte."""
 REASON_FILE = "pure_reason.txt"
-"""The file in an installed package with the reason why it has no compiled modules."""
+"""Name of the file in an installed package that contains the reason for missing compiled modules."""
 _HOME = Path(__file__).parent
 _SOURCES = {"magnetar." + module.removesuffix(".py").replace("/", "."): _HOME / module for module in MODULES}
 
@@ -32,7 +32,7 @@ def is_compiled() -> bool:
 
 
 def why_pure(package: Path = _HOME) -> str:
-    """Return why this process does not use compiled modules.
+    """Return the reason why this process does not use compiled modules.
 
     Args:
         package: directory of the installed package.
@@ -42,7 +42,7 @@ def why_pure(package: Path = _HOME) -> str:
     try:
         return (package / REASON_FILE).read_text(encoding="utf-8").strip()
     except OSError:
-        return "a source tree is never compiled"
+        return "source trees are never compiled"
 
 
 def variant() -> str:
@@ -51,7 +51,7 @@ def variant() -> str:
 
 
 class SourceFinder:
-    """Finds the sources of modules that are compiled, for ``sys.meta_path``."""
+    """Finds the sources of compiled modules, for ``sys.meta_path``."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:

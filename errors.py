@@ -1,27 +1,27 @@
-"""Every error that Magnetar raises on purpose, and the table of the protocol's error codes.
+"""All errors that Magnetar raises deliberately, and the table of the protocol's error codes.
 
-One root class; the subclasses say what failed: the peer violated the protocol, the caller used a closed object, the
-connection was lost, the broker returned an error. A message is one line: what is wrong, with which value, what to do.
+All errors share one root class; subclasses indicate what failed: for example, the peer violated the protocol, or the
+connection was lost. A message is a single line that states the problem, the value, and the remedy.
 
     MagnetarError
     ├── ProtocolError          the peer violated the protocol; the connection is closed
     │   ├── FrameTooLarge
-    │   └── ForeignProtocol    the peer is not a broker, but an HTTP port for example
-    ├── InvalidTopicName       the text is not a valid topic name
-    ├── InvalidPattern         the text is not a valid regular expression
-    │   └── PatternNotSupported  the pattern uses a construct of Java's that is not supported here
+    │   └── ForeignProtocol    the peer is not a broker, for example an HTTP port
+    ├── InvalidTopicName       the string is not a valid topic name
+    ├── InvalidPattern         the string is not a valid regular expression
+    │   └── PatternNotSupported  the pattern uses an unsupported construct of Java
     ├── InvalidConfig          a setting is unknown, out of range or not supported
-    ├── PackageError           a function's package is unreadable or lacks what it should hold
-    │   └── UnpicklableFunction  a function refers to something that belongs to its process
-    ├── FunctionExists         a function of that name exists already
+    ├── PackageError           a function's package is unreadable or incomplete
+    │   └── UnpicklableFunction  a function refers to an object that cannot be pickled
+    ├── FunctionExists         a function of that name already exists
     ├── OutOfDate              the function changed since the request was made
     ├── NotLeader              another worker is the leader
     ├── RequestRefused         a REST request returned an error status
     ├── ClosedError            a client, producer or consumer was used after it was closed
     ├── ConnectionLost         the connection to the broker was lost; retried where the protocol allows
     ├── TlsFailed              either side rejected a certificate, or the server does not speak TLS
-    ├── CredentialsUnavailable the client's credentials cannot be read or fetched now
-    ├── OperationTimeout       no response in time
+    ├── CredentialsUnavailable the client's credentials cannot be read or fetched
+    ├── OperationTimeout       no response was received in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
     ├── MessageTooLarge        a message or batch exceeds the broker's size limit
     ├── SchemaSerializationError  a value does not fit its schema, or bytes cannot be decoded with it
@@ -29,14 +29,14 @@ connection was lost, the broker returned an error. A message is one line: what i
     ├── DataLoss               data to be read was deleted, or does not arrive
     ├── SparkFailed            Spark did not start, or terminated unexpectedly
     ├── FunctionLoadError      the code of a function cannot be loaded or run
-    ├── StateUnavailable       a function used state or a secret, and none is configured
-    ├── StateStoreUnavailable  the table service cannot be reached, or did not respond in time; try again
+    ├── StateUnavailable       a function used state or a secret that is not configured
+    ├── StateStoreUnavailable  the table service is unreachable or did not respond in time; retry later
     ├── StateStoreFailed       the table service's disk or database file failed; the call had no effect
     ├── StateRefused           the table service rejects a key, value or number
     ├── FencedByPosition       another instance took over the input; this one must stop
     ├── StorageError           the disk failed or holds damaged data
     │   ├── DataDirectoryInUse
-    │   └── MetadataUnavailable  the metadata store's server does not respond; try again
+    │   └── MetadataUnavailable  the metadata store's server does not respond; retry later
     ├── BadVersion             a metadata record or a state key does not have the expected version
     └── BrokerError            the broker answered with an error code; one subclass per code
 """
@@ -45,7 +45,7 @@ from __future__ import annotations
 
 
 class MagnetarError(Exception):
-    """Root of all errors raised on purpose."""
+    """Root class of all errors that are raised deliberately."""
 
 
 class ProtocolError(MagnetarError):
@@ -53,7 +53,7 @@ class ProtocolError(MagnetarError):
 
 
 class FrameTooLarge(ProtocolError):
-    """A frame announces a size above the limit; none of it was buffered."""
+    """The announced size of a frame exceeds the limit; nothing was buffered."""
 
 
 class ForeignProtocol(ProtocolError):
@@ -67,15 +67,15 @@ class ForeignProtocol(ProtocolError):
 
 
 class InvalidTopicName(MagnetarError):
-    """The text is not a valid topic name."""
+    """The string is not a valid topic name."""
 
 
 class InvalidPattern(MagnetarError):
-    """The text is not a valid regular expression."""
+    """The string is not a valid regular expression."""
 
 
 class PatternNotSupported(InvalidPattern):
-    """The text is a Java regular expression with an unsupported construct, or is too large."""
+    """The string is a Java regular expression that is too large or has an unsupported construct."""
 
 
 class InvalidConfig(MagnetarError):
@@ -87,22 +87,22 @@ class PackageError(MagnetarError):
 
 
 class UnpicklableFunction(PackageError):
-    """A function cannot be pickled, as it refers to an object that belongs to its process; nothing was sent."""
+    """A function cannot be pickled, because it refers to an unpicklable object; nothing was sent."""
 
 
 FunctionCannotTravel = UnpicklableFunction
-"""Its name in earlier versions."""
+"""Former name of this error."""
 
 
 class FunctionExists(MagnetarError):
-    """A function of that name exists already."""
+    """A function of that name already exists."""
 
 
 class DeploymentFailed(MagnetarError):
-    """A function was created or updated, and its new version does not start.
+    """A function was created or updated, but its new version does not start.
 
     Attributes:
-        details: the error of its instance, with the traceback if available; may be empty.
+        details: the instance's error, with the traceback if available; may be empty.
     """
 
     def __init__(self, reason: str, details: str = "") -> None:
@@ -143,7 +143,7 @@ class TlsFailed(MagnetarError):
 
 
 class CredentialsUnavailable(MagnetarError):
-    """The client's credentials, or a certificate, cannot be read or fetched now."""
+    """The client's credentials, or a certificate, cannot currently be read or fetched."""
 
 
 class OperationTimeout(MagnetarError):
@@ -151,11 +151,11 @@ class OperationTimeout(MagnetarError):
 
 
 Timeout = OperationTimeout
-"""Alias: the name of this error in Pulsar's Python client."""
+"""Alias with this error's name in Pulsar's Python client."""
 
 
 class QueueFull(MagnetarError):
-    """A bounded queue is full and the caller asked not to block."""
+    """A bounded queue is full and blocking is disabled."""
 
 
 class MessageTooLarge(MagnetarError):
@@ -179,7 +179,7 @@ class SparkFailed(MagnetarError):
 
 
 class RunRefused(MagnetarError):
-    """A function that works in runs cannot start one now."""
+    """A function that works in runs cannot currently start one."""
 
 
 class RunNotYet(RunRefused):
@@ -195,7 +195,7 @@ class StateUnavailable(MagnetarError):
 
 
 class StateStoreUnavailable(MagnetarError):
-    """The table service cannot be reached or did not respond in time; it is unknown whether a change took effect."""
+    """The table service is unreachable or did not respond in time; a change may or may not have taken effect."""
 
 
 class StateStoreFailed(MagnetarError):
@@ -223,11 +223,11 @@ class StorageError(MagnetarError):
 
 
 class DataDirectoryInUse(StorageError):
-    """Another broker holds the lock of the data directory."""
+    """The data directory is locked by another broker."""
 
 
 class MetadataUnavailable(StorageError):
-    """The metadata store's server cannot be reached; try again."""
+    """The metadata store's server is unreachable; retry later."""
 
 
 class BadVersion(MagnetarError):
@@ -277,11 +277,11 @@ class AuthorizationError(BrokerError, code=4, is_final=True):
 
 
 class ConsumerBusy(BrokerError, code=5, is_final=True):
-    """The subscription has a consumer that does not allow this one."""
+    """The subscription has a consumer that excludes this one."""
 
 
 class ServiceNotReady(BrokerError, code=6):
-    """The broker, topic or subscription is not ready; try again."""
+    """The broker, topic or subscription is not ready; retry later."""
 
 
 class ProducerBlockedQuotaExceeded(BrokerError, code=7, is_final=True):
@@ -293,7 +293,7 @@ class ProducerBlockedQuotaExceededRefused(BrokerError, code=8, is_final=True):
 
 
 class ChecksumError(BrokerError, code=9, is_final=True):
-    """An entry's CRC-32C checksum is wrong."""
+    """An entry's CRC-32C checksum does not match."""
 
 
 class UnsupportedVersion(BrokerError, code=10, is_final=True):
@@ -329,7 +329,7 @@ class TopicNameRefused(BrokerError, code=17, is_final=True):
 
 
 class IncompatibleSchema(BrokerError, code=18, is_final=True):
-    """The schema is not compatible with the topic's."""
+    """The schema is incompatible with the topic's schema."""
 
 
 class ConsumerAssignError(BrokerError, code=19, is_final=True):

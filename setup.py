@@ -1,11 +1,11 @@
-"""Compiles the modules that run for every message with mypyc, and records the reason if that is impossible.
+"""Compiles the modules that run for every message with mypyc, or records why this is impossible.
 
-Everything else is in pyproject.toml. Only wheels are compiled: in an editable installation the compiled code would hide
-changes to the sources. Environment variables:
+All other build settings are in pyproject.toml. Only wheels are compiled: in an editable installation, the compiled code
+would hide changes to the sources. Environment variables:
 
 - ``MAGNETAR_PURE=1`` builds a wheel without compiled modules.
 - ``MAGNETAR_COMPILED=1`` fails the build, with the reason, instead of falling back to pure Python.
-- ``MAGNETAR_HOME_URL`` is the repository for relative links in the README; without it they become text.
+- ``MAGNETAR_HOME_URL`` is the repository for relative links in the README; without it, they become plain text.
 """
 
 from __future__ import annotations
@@ -58,38 +58,38 @@ def is_set(variable: str) -> bool:
 
 
 def why_not() -> str:
-    """Choose the compiler; return why modules cannot be compiled here, or an empty text."""
+    """Select the compiler; return the reason why modules cannot be compiled here, or an empty string."""
     if is_set("MAGNETAR_PURE"):
-        return "MAGNETAR_PURE was set when it was built"
+        return "MAGNETAR_PURE was set at build time"
     configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     if shutil.which(configured.split()[0]) is None:
         if os.environ.get("CC"):
-            return f"the C compiler of CC={configured!r} was not found when it was built"
+            return f"the C compiler CC={configured!r} was not found at build time"
         other = next(filter(shutil.which, COMPILERS), None)
         if other is None:
-            return "no C compiler was found when it was built"
+            return "no C compiler was found at build time"
         os.environ["CC"] = other
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "Python.h (on Debian: python3-dev) was not found when it was built"
+        return "Python.h (on Debian: python3-dev) was not found at build time"
     return ""
 
 
 def compiled_extensions() -> list[Extension]:
-    """Translate the modules to C.
+    """Translate the modules to C extensions.
 
     Raises:
-        CCompilerError: mypyc is missing or failed; the text has the reason.
+        CCompilerError: mypyc is missing or failed; the message contains the reason.
     """
     try:
         from mypyc.build import mypycify
     except ImportError:
-        raise CCompilerError(f"{MYPY} was not installed when it was built") from None
+        raise CCompilerError(f"{MYPY} was not installed at build time") from None
 
     printed = io.StringIO()
     directory = Path(tempfile.mkdtemp(prefix="magnetar-build-"))
     try:
-        # The repository's root is the package: mypy needs a directory of the package's name. Relative paths, seen from
-        # that directory, are what tracebacks show.
+        # The repository's root is the package, but mypy needs a directory with the package's name. Tracebacks show
+        # paths relative to that directory.
         (directory / "magnetar").symlink_to(HOME, target_is_directory=True)
         config = directory / "mypy.ini"
         config.write_text(MYPY_CONFIG.format(directory=directory), encoding="utf-8")
@@ -100,7 +100,7 @@ def compiled_extensions() -> list[Extension]:
             )
     except (Exception, SystemExit) as error:
         lines = [line for line in printed.getvalue().splitlines() if "error:" in line] or [repr(error)]
-        raise CCompilerError(f"mypyc failed when it was built: {lines[0]}") from error
+        raise CCompilerError(f"mypyc failed at build time: {lines[0]}") from error
     finally:
         print(printed.getvalue(), end="", file=sys.stderr)
         shutil.rmtree(directory)
@@ -111,20 +111,20 @@ def compiled_extensions() -> list[Extension]:
 
 
 class Reason:
-    """The reason why the wheel has no compiled modules; empty as long as it has them."""
+    """The reason why the wheel has no compiled modules, or empty."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
 
     def note(self, error: object) -> None:
-        """Keep a reason, on one line.
+        """Store a reason on one line.
 
         Raises:
             BaseError: compiled modules are required.
         """
         self.text = " ".join(str(error).split())[:REASON_CHARS_MAX]
         if is_set("MAGNETAR_COMPILED"):
-            raise BaseError(f"MAGNETAR_COMPILED is set, and magnetar cannot be compiled: {self.text}")
+            raise BaseError(f"MAGNETAR_COMPILED is set, but magnetar cannot be compiled: {self.text}")
 
     def write(self, build_lib: str) -> None:
         """Write the reason into the package, for ``magnetar --version``."""
@@ -135,10 +135,10 @@ REASON = Reason()
 
 
 class BuildPy(build_py):
-    """Copies the package, without this file, which lies in the same directory."""
+    """Copies the package without this file, which is in the same directory."""
 
     def run(self) -> None:
-        """See setuptools. Nothing of an earlier build stays: it would be in the wheel as well."""
+        """Build from a clean directory, because leftovers of an earlier build would end up in the wheel."""
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
@@ -146,27 +146,27 @@ class BuildPy(build_py):
             REASON.write(self.build_lib)
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """See setuptools."""
+        """Return the modules of a package, without this file."""
         return [module for module in super().find_package_modules(package, package_dir) if module[1] != "setup"]
 
 
 class BuildExt(build_ext):
-    """Goes on without compiled modules where the C compiler fails."""
+    """Continues without compiled modules if the C compiler fails."""
 
     def run(self) -> None:
-        """See setuptools."""
+        """Compile the extensions, or record the reason for a failure."""
         try:
             super().run()
         except (CCompilerError, BaseError, OSError) as error:
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
-            print(error, file=sys.stderr)  # a whole command line: too long for the reason
-            REASON.note("the C compiler failed when it was built, pip install -v shows how")
+            print(error, file=sys.stderr)  # a complete command line, which is too long for the reason
+            REASON.note("the C compiler failed at build time: run pip install -v for details")
             REASON.write(self.build_lib)
 
 
 def description() -> dict[str, object]:
-    """Return what a package index shows."""
+    """Return the metadata that a package index shows."""
     home_url = os.environ.get("MAGNETAR_HOME_URL", "")
     made = runpy.run_path(str(HOME / "docs" / "site" / "index_page.py"))
     return {
@@ -177,7 +177,7 @@ def description() -> dict[str, object]:
 
 
 def main() -> None:
-    """Build what the command line asks for."""
+    """Run the build commands on the command line."""
     arguments: dict[str, object] = {"cmdclass": {"build_ext": BuildExt, "build_py": BuildPy}, **description()}
     is_wheel = "bdist_wheel" in sys.argv
     reason = why_not()
@@ -189,12 +189,13 @@ def main() -> None:
         except CCompilerError as error:
             REASON.note(error)
     elif not reason and "editable_wheel" not in sys.argv:
-        # pip asks by egg_info what a wheel needs, before it has it built by bdist_wheel.
+        # pip runs egg_info to find the requirements of the build before it runs bdist_wheel.
         arguments["setup_requires"] = [MYPY]
     setup(**arguments)
     if is_wheel and REASON.text:
         print(
-            f"magnetar was built as pure Python: {REASON.text}. Functions run slower: see README.md.", file=sys.stderr
+            f"magnetar was built as pure Python: {REASON.text}. Functions will run slower: see README.md.",
+            file=sys.stderr,
         )
 
 

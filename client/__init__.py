@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from .schemas.protobuf_native import ProtobufNativeSchema
     from .schemas.protobuf_schema import ProtobufSchema
     from .schemas.records import Base64Bytes, Float32, Int32
-else:  # threads, httpx, cloudpickle, schemas and plugins of credentials: not for each process with the asyncio client
+else:  # loads threads, httpx, cloudpickle, schemas and credential plugins, which asyncio clients may not need
     __getattr__ = lazy_names(
         __name__,
         {

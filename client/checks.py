@@ -1,7 +1,7 @@
-"""Validation of values that the protocol cannot carry, in the call that passes them.
+"""Early validation of values that the protocol cannot carry.
 
-Otherwise they would fail when a frame is encoded: in a timer, for a whole batch, or at the next connection, where the
-caller does not see the error.
+Without it, they would fail when a frame is encoded: in a timer, for a whole batch, or on the next connection, where
+the caller does not see the error.
 """
 
 from __future__ import annotations
@@ -22,79 +22,79 @@ if TYPE_CHECKING:
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 BATCH_SIZE_MAX = 2**24
-"""Limit of messages in an entry; an acknowledgement of one of them has a bit for each."""
+"""Maximum number of messages per entry; acknowledging one of them sends a bit for each."""
 TEXT_BYTES_MAX = 64 * 1024
-"""Limit of names and properties in settings, which are part of each request that creates a producer or consumer."""
+"""Maximum size of a name or property in settings, which are sent whenever a producer or consumer is created."""
 
 
 def check_text(what: str, text: object, bytes_max: int | None = None) -> None:
     """Reject a value that is not a str, cannot be encoded as UTF-8, or is longer than ``bytes_max``."""
     if not isinstance(text, str):
-        raise InvalidConfig(f"{what} is {_shown(text)}, which is {_kind(text)}; give a str")
+        raise InvalidConfig(f"invalid {what} {_shown(text)}: expected a str, got {_kind(text)}")
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidConfig(
-            f"{what} has U+{ord(text[error.start]):04X} at index {error.start}, a lone surrogate, which has no UTF-8"
-            " form; encode the text with errors='replace', or send it as the payload"
+            f"{what} cannot be encoded as UTF-8: lone surrogate U+{ord(text[error.start]):04X} at index {error.start}:"
+            " encode the string with errors='replace', or send it as the payload"
         ) from error
     if bytes_max is not None and size > bytes_max:
-        raise InvalidConfig(f"{what} has {size} bytes, the limit is {bytes_max}; make it shorter")
+        raise InvalidConfig(f"{what} is {size} bytes long, above the limit of {bytes_max}")
 
 
 def check_texts(what: str, pairs: object, bytes_max: int | None = None) -> None:
     """Reject a value that is not a mapping of str to str, each at most ``bytes_max`` long."""
     if not isinstance(pairs, Mapping):
-        raise InvalidConfig(f"{what} are {_shown(pairs)}, which is {_kind(pairs)}; give a dict of str")
+        raise InvalidConfig(f"invalid {what} {_shown(pairs)}: expected a dict of str, got {_kind(pairs)}")
     for name, value in pairs.items():
-        check_text(f"the name {_shown(name)} in {what}", name, bytes_max)
-        check_text(f"the value of {_shown(name)} in {what}", value, bytes_max)
+        check_text(f"name {_shown(name)} in {what}", name, bytes_max)
+        check_text(f"value of {_shown(name)} in {what}", value, bytes_max)
 
 
 def check_integer(what: str, number: object, least: int, most: int = INT64_MAX) -> None:
     """Reject a value that is not an int between two bounds (inclusive)."""
     if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidConfig(f"{what}={_shown(number)} is {_kind(number)}; give an int from {least} to {most}")
+        raise InvalidConfig(f"invalid {what} {_shown(number)}: expected an int, {least} to {most}, got {_kind(number)}")
     if not least <= number <= most:
-        raise InvalidConfig(f"{what}={_shown(number)} is outside of {least} to {most}")
+        raise InvalidConfig(f"invalid {what} {_shown(number)}: expected {least} to {most}")
 
 
 def check_delay(what: str, delay: object) -> None:
     """Reject a value that is not a timedelta, or is negative."""
     if not isinstance(delay, timedelta):
-        raise InvalidConfig(f"{what}={_shown(delay)} is {_kind(delay)}; give a timedelta")
+        raise InvalidConfig(f"invalid {what} {_shown(delay)}: expected a timedelta, got {_kind(delay)}")
     if delay < timedelta():
-        raise InvalidConfig(f"{what}={delay} is negative; give a timedelta from 0 on")
+        raise InvalidConfig(f"invalid {what} {delay}: must not be negative")
 
 
 def check_finite(what: str, number: float) -> None:
     """Reject NaN and infinities."""
     if not math.isfinite(number):
-        raise InvalidConfig(f"{what}={number} is not finite; give a number")
+        raise InvalidConfig(f"invalid {what} {number}: expected a finite number")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Reject a value that is not one of ``choices``."""
     if value not in choices:
-        raise InvalidConfig(f"{name}={value!r} is not one of {', '.join(choices)}")
+        raise InvalidConfig(f"invalid {name} {value!r}: expected one of {', '.join(choices)}")
 
 
 def check_booleans(settings: DataclassInstance) -> None:
-    """Reject fields annotated as ``bool`` whose value is not a boolean, such as ``"no"``, which would count as true."""
+    """Reject fields annotated as ``bool`` whose value is not a boolean, such as ``"no"``, which would be truthy."""
     for one in fields(settings):
         if one.type in (bool, "bool"):
             value = getattr(settings, one.name)
             if value not in (True, False):
-                raise InvalidConfig(f"{one.name}={_shown(value)} is {_kind(value)}: use True or False")
+                raise InvalidConfig(f"invalid {one.name} {_shown(value)}: expected True or False, got {_kind(value)}")
 
 
 def check_least(name: str, value: float, least: float) -> None:
     """Reject a value that is not a finite number, or is less than ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidConfig(f"{name}={value!a} is {type(value).__name__}; give a number from {least} on")
+        raise InvalidConfig(f"invalid {name} {value!a}: expected a number >= {least}, got {type(value).__name__}")
     check_finite(name, value)
     if value < least:
-        raise InvalidConfig(f"{name}={value} is less than {least}")
+        raise InvalidConfig(f"invalid {name} {value}: must be at least {least}")
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:
@@ -109,10 +109,10 @@ def check_name(name: str | None, remedy: str) -> None:
         return
     check_text("name", name, TEXT_BYTES_MAX)
     if not name:
-        raise InvalidConfig(f"name='' is empty; leave it out to {remedy}")
+        raise InvalidConfig(f"name is empty: omit it to {remedy}")
 
 
-def check_options(  # noqa: PLR0913 - the keywords of `send`
+def check_options(  # noqa: PLR0913 - the keyword arguments of `send`
     key: Any = None,
     ordering_key: Any = None,
     properties: Any = None,
@@ -125,7 +125,7 @@ def check_options(  # noqa: PLR0913 - the keywords of `send`
     if key is not None and not isinstance(key, bytes):
         check_text("key", key)
     if ordering_key is not None and not isinstance(ordering_key, bytes):
-        raise InvalidConfig(f"ordering_key is {_shown(ordering_key)}, which is {_kind(ordering_key)}; give bytes")
+        raise InvalidConfig(f"invalid ordering_key {_shown(ordering_key)}: expected bytes, got {_kind(ordering_key)}")
     if properties:
         check_texts("properties", properties)
     if event_time_ms:
@@ -152,11 +152,11 @@ def as_bytes(payload: object) -> bytes:
     """Return a payload as bytes; reject any other type."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
-    raise InvalidConfig(f"the payload of a message is bytes, not {_kind(payload)}; encode it")
+    raise InvalidConfig(f"invalid payload: expected bytes, got {_kind(payload)}")
 
 
 def as_topic_name(topic: str) -> TopicName:
-    """Return a topic name; reject what the protocol cannot carry."""
+    """Parse a topic name; reject names that the protocol cannot carry."""
     check_text("topic", topic)
     return parse_topic_name(topic)
 
@@ -175,6 +175,6 @@ def _shown(value: object) -> str:
 
 
 def check_config(config: object, kind: type) -> None:
-    """Reject a ``config`` that is not an object of its class, for example a bare subscription type."""
+    """Reject a ``config`` that is not an instance of ``kind``, for example a bare subscription type."""
     if config is not None and not isinstance(config, kind):
-        raise InvalidConfig(f"config is {kind.__name__}(…), not {type(config).__name__}; name the setting in it")
+        raise InvalidConfig(f"invalid config: expected {kind.__name__}(…), got {type(config).__name__}")

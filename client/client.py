@@ -50,13 +50,13 @@ CLIENT_VERSION = f"Magnetar-Python-v{__version__}"
 _T = TypeVar("_T")
 
 Listener = Callable[[Any, Message], Awaitable[object]]
-"""Called with a consumer and a message received by it."""
+"""Called with a consumer and a message that it received."""
 
 
 class AsyncClient:
-    """A client of a cluster. It and the objects that it creates are bound to the event loop on which it was created.
+    """A client of a cluster. The client and the objects it creates are bound to the event loop that it was created on.
 
-    Closing the client closes all objects that it created.
+    Closing the client closes all objects it created.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AsyncClient:
         await self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client stays with its event loop and its connections")
+        raise TypeError("a client cannot be pickled: create one in each process")
 
     # -- functions ------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class AsyncClient:
         return self._functions
 
     def _open_rest(self) -> RestClient:
-        """Return the REST client, created at first use."""
+        """Return the REST client, created on first use."""
         self._cluster.check_open()
         if self._rest is None:
             from .deploy.rest import RestClient, derive_admin_url
@@ -137,14 +137,14 @@ class AsyncClient:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     async def partitions(self, topic: str) -> list[str]:
-        """Return the full names of a topic's partitions, or of the topic itself if it has none.
+        """Return the full names of a topic's partitions, or the topic's own full name if it is not partitioned.
 
         Cancellation: safe.
         """
         return [part.text for part in await self._cluster.parts(as_topic_name(topic))]
 
     async def topics_of(self, pattern: TopicPattern, mode: RegexSubscriptionMode = "PersistentOnly") -> list[str]:
-        """Return the full names of the topics that match a pattern now; partitions are listed individually.
+        """Return the full names of the topics that currently match a pattern; partitions are listed individually.
 
         Cancellation: safe.
         """
@@ -162,7 +162,7 @@ class AsyncClient:
             ConnectionLost: no broker is reachable.
             ForeignProtocol: the server is not a broker; it may be an HTTP port.
             TlsFailed: a certificate is rejected, or the port does not speak TLS.
-            AuthenticationError: the broker refuses the credentials.
+            AuthenticationError: the broker rejected the credentials.
         """
         await self._cluster.reach(within_s)
 
@@ -185,12 +185,12 @@ class AsyncClient:
         return await self._cluster.schema(as_topic_name(topic), version)
 
     async def register_schema(self, topic: str, schema: Schema[Any]) -> bytes:
-        """Register a schema with a topic unless it exists there; return its version, which is empty for bytes.
+        """Register a schema with a topic if it is not registered yet; return its version, which is empty for bytes.
 
         Cancellation: the schema may have been registered.
 
         Raises:
-            IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
+            IncompatibleSchema: ``schema`` is incompatible with the topic's schema.
         """
         self._cluster.check_open()
         said = schema.info.to_proto()
@@ -227,13 +227,13 @@ class AsyncClient:
     async def create_producer(
         self, topic: str, config: ProducerConfig | None = None, *, schema: Schema[Any] | None = None
     ) -> Producer | PartitionedProducer | TypedProducer[Any]:
-        """Create a producer for a topic; with a schema, one that sends values.
+        """Create a producer for a topic. With a schema, it sends values instead of bytes.
 
         Cancellation: safe; anything created on the broker is closed.
 
         Raises:
-            IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
-            BrokerError: the broker refuses (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
+            IncompatibleSchema: ``schema`` is incompatible with the topic's schema.
+            BrokerError: the broker rejected the request (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         check_config(config, ProducerConfig)
@@ -284,14 +284,14 @@ class AsyncClient:
             subscription: subscription name.
             config: settings.
             message_listener: a coroutine function, called with the consumer and each message, one at a time;
-                `Consumer.receive` cannot be used then.
+                `Consumer.receive` is then unavailable.
             schema: decodes messages, which then have a `value`.
 
         Cancellation: safe; anything created on the broker is closed.
 
         Raises:
             IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
-            BrokerError: the broker refuses (`ConsumerBusy`, `TopicNotFound`, …).
+            BrokerError: the broker rejected the request (`ConsumerBusy`, `TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         if schema is not None:
@@ -304,7 +304,7 @@ class AsyncClient:
             if "already connected" not in str(error) and "different type" not in str(error):
                 raise  # a limit was reached: another subscription type would not help
             raise ConsumerBusy(
-                f"{error}: subscription {subscription} of {topic} has it; give all its consumers"
+                f"{error}: subscription {subscription!r} of {topic} is in use: create all its consumers with"
                 " ConsumerConfig(type='Shared'), or choose another subscription"
             ) from error
         consumer = untyped if schema is None else TypedConsumer(untyped, schema, self._writers)
@@ -333,15 +333,15 @@ class AsyncClient:
 
         Args:
             topic: topic name.
-            start: EARLIEST, LATEST or a message; reading begins after it, or with it if ``start_inclusive``.
-            config: settings. ``start_inclusive`` with LATEST begins with the newest message.
+            start: EARLIEST, LATEST or a message; reading starts after it, or at it with ``start_inclusive``.
+            config: settings. ``start_inclusive`` with LATEST starts at the newest message.
             schema: decodes messages, which then have a `value`.
 
         Cancellation: safe; anything created on the broker is closed.
 
         Raises:
             InvalidConfig: the topic is partitioned.
-            MagnetarError: as `subscribe`.
+            MagnetarError: see `subscribe`.
         """
         if schema is None:
             return await self._consumers.create_reader(topic, start, config, None)
@@ -368,7 +368,7 @@ class AsyncClient:
         Cancellation: safe; anything created on the broker is closed.
 
         Raises:
-            MagnetarError: as `create_reader`.
+            MagnetarError: see `create_reader`.
         """
         config = ReaderConfig(read_compacted=True, subscription_name=subscription_name)
 

@@ -1,6 +1,6 @@
 """Settings of producers, consumers and readers; client settings are in `connections.config`.
 
-Every field is implemented; unsupported settings are not defined, so that none is silently ignored. Defaults are those
+Every field is implemented; unsupported settings are not defined, so no setting is silently ignored. Defaults are those
 of Apache Pulsar's clients unless documented otherwise. Names include the unit.
 """
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from .connections.connection import Connection
 
 SERVICE_BACKOFF_MAX_MS = 3_000
-"""The maximum backoff of workers and instances: they reconnect within this time after a broker outage of any length.
-The client default would delay them by up to a minute more, or by as long as the outage."""
+"""Maximum backoff of workers and instances, so that they reconnect within this time after any broker outage. With the
+clients' default, reconnecting could take another minute, or as long as the outage lasted."""
 
 KEY_SLOTS = 65536
 """Number of hash slots for keys; sticky ranges consist of these slots."""
 DEFAULT_MAX_REDELIVER_COUNT = 16
-"""Default of a consumer with ``retry_enable`` and without a policy, as in Java and Go."""
+"""Default redelivery limit of a consumer with ``retry_enable`` and no policy, as in Java and Go."""
 
 OnUndecryptable = Callable[[str, tuple[int, int], str], float | None]
-"""See `ConsumerConfig.on_undecryptable`."""
+"""Called for each entry that cannot be decrypted, as described in `ConsumerConfig`."""
 Guard = Callable[["Connection"], Awaitable[None]]
 """Awaited with the connection before a producer or consumer attaches to it; an exception fails the attempt."""
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
@@ -65,15 +65,16 @@ class ProducerConfig:
 
     Attributes:
         name: unique on the topic; None lets the broker generate one.
-        access_mode: who else may produce. ``WaitForExclusive`` waits, without a timeout, for other producers to leave.
+        access_mode: which other producers are allowed. ``WaitForExclusive`` waits, without a timeout, for other
+            producers to leave.
         compression: compression of whole entries.
         batching: collect messages into entries. An entry is sent when one of the next three limits is reached.
         batching_type: ``KeyBased`` gives each key its own entry, as Key_Shared subscriptions require: brokers route an
             entry by its first key. Sequence ids are then assigned when a batch is closed, key by key.
-        batch_max_messages: messages in an entry; with KeyBased, across all keys, as in Pulsar's clients.
+        batch_max_messages: messages in an entry; with KeyBased, counted across all keys, as in Pulsar's clients.
         batch_max_bytes: payload bytes in an entry, before compression.
         batch_max_delay_ms: time since the first message of the entry. An entry that holds a message of an awaited
-            `send` is sent earlier: as soon as the producer has no other entry in flight.
+            `send` is sent earlier, once the producer has no other entry in flight.
         empty_deletes: whether an empty message removes its key from the compacted topic on every broker. Without it,
             Apache Pulsar up to 4.0.7 keeps empty messages sent without batching; our broker and later versions of
             Pulsar remove the key either way.
@@ -89,15 +90,15 @@ class ProducerConfig:
         hashing: how keys choose a partition; all producers of a topic must use the same. The default is Java's, as
             C++'s BoostHash depends on the platform.
         guard: awaited with the connection before each time the producer attaches to it, for example `Lock.cover`.
-        initial_subscription_name: subscription to create together with the producer if it does not exist, so that no
-            message is deleted before the first consumer subscribes.
+        initial_subscription_name: subscription to create with the producer if it does not exist, so that messages are
+            retained until the first consumer subscribes.
         partition_update_s: interval for discovering new partitions; 0 disables it.
-        lazy_start_partitioned_producers: create each partition's producer with its first message. One is created
-            immediately, so that errors show early.
-        interceptors: called in this order, with each message before it is sent, and with the result.
+        lazy_start_partitioned_producers: create each partition's producer when it is first used. One is created
+            immediately to detect errors early.
+        interceptors: called in order for each message before it is sent, and after the broker's response.
         chunking_enabled: split messages above the broker's size limit into chunks, which consumers reassemble; requires
             ``batching`` to be off.
-        encryption_keys: names of the public keys to encrypt messages with; the private key of any one of them decrypts.
+        encryption_keys: names of the public keys to encrypt messages with; any one of their private keys can decrypt.
             Keys, properties and other metadata are not encrypted.
         crypto_key_reader: loads the keys, for example `FileKeyReader`.
         crypto_failure_action: what happens if a key is missing: creating the producer fails (FAIL), or messages are
@@ -137,7 +138,7 @@ class ProducerConfig:
         check_choice("compression", self.compression, get_args(Compression))
         check_choice("batching_type", self.batching_type, get_args(BatchingType))
         if self.batching_type == "KeyBased" and not self.batching:
-            raise InvalidConfig("batching_type KeyBased needs batching=True; leave it out")
+            raise InvalidConfig("batching_type 'KeyBased' requires batching=True")
         check_choice("hashing", self.hashing, get_args(Hashing))
         if isinstance(self.routing, str):
             check_choice("routing", self.routing, get_args(Routing))
@@ -149,11 +150,11 @@ class ProducerConfig:
         check_least("send_timeout_ms", self.send_timeout_ms, 0)
         check_least("partition_update_s", self.partition_update_s, 0)
         if self.chunking_enabled and self.batching:
-            raise InvalidConfig("chunking_enabled needs batching=False: a message in chunks cannot be in a batch")
+            raise InvalidConfig("chunking_enabled requires batching=False: chunks cannot be batched")
         if self.lazy_start_partitioned_producers and self.access_mode != "Shared":
             raise InvalidConfig(
-                f"lazy_start_partitioned_producers needs access_mode Shared, not {self.access_mode}: the topic could be"
-                " taken by another before the first message"
+                f"lazy_start_partitioned_producers requires access_mode 'Shared', not {self.access_mode!r}:"
+                " another producer could claim the topic before the first message"
             )
         if self.initial_sequence_id is not None:
             check_range("initial_sequence_id", self.initial_sequence_id, 0, INT64_MAX)
@@ -163,11 +164,11 @@ class ProducerConfig:
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
         check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ProducerCryptoFailureAction))
         if isinstance(self.encryption_keys, str):
-            raise InvalidConfig(f"encryption_keys={self.encryption_keys!r} is a text; give a list of names")
+            raise InvalidConfig(f"invalid encryption_keys {self.encryption_keys!r}: expected a list of names")
         for name in self.encryption_keys:
             check_text("encryption_keys", name, TEXT_BYTES_MAX)
         if bool(self.encryption_keys) != (self.crypto_key_reader is not None):
-            raise InvalidConfig("encryption_keys needs crypto_key_reader, which finds them, and the other way round")
+            raise InvalidConfig("encryption_keys and crypto_key_reader must be set together")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,15 +177,15 @@ class ConsumerDeadLetterPolicy:
 
     Attributes:
         max_redeliver_count: maximum number of redeliveries. When another one is requested, the message is sent to the
-            dead letter topic and acknowledged. With `Consumer.reconsume_later`, how often a message waits in the retry
-            topic.
+            dead letter topic and acknowledged. With `Consumer.reconsume_later`, the number of times a message passes
+            through the retry topic.
         dead_letter_topic: None for ``<topic>-<subscription>-DLQ``, where the topic is the partition of a partitioned
             topic; with ``retry_enable`` it is the consumer's first topic, as in Java. A slash in the subscription name
             is URL-encoded.
-        retry_letter_topic: None for ``<topic>-<subscription>-RETRY`` of the first topic, likewise.
+        retry_letter_topic: None for ``<topic>-<subscription>-RETRY``, derived from the first topic in the same way.
         initial_subscription_name: a subscription to create on the dead letter topic before its first message, so that
-            no message is deleted unread; None creates none.
-        producer: settings of the producers for both topics; they never batch, whatever ``batching`` says.
+            dead letters are retained until they are read; or None.
+        producer: settings of the producers for both topics; they never batch, regardless of ``batching``.
     """
 
     max_redeliver_count: int = DEFAULT_MAX_REDELIVER_COUNT
@@ -201,16 +202,16 @@ class ConsumerDeadLetterPolicy:
                 continue
             check_text(name, text, TEXT_BYTES_MAX)
             if not text:
-                raise InvalidConfig(f"{name}='' is empty; leave it out")
+                raise InvalidConfig(f"{name} is empty: omit it")
             if name.endswith("_topic"):
                 parse_topic_name(text)
         if self.producer is not None and self.producer.interceptors:
-            raise InvalidConfig("letters pass by the interceptors of their producer; leave them out")
+            raise InvalidConfig("a letter producer does not support interceptors: omit interceptors from its config")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerKeySharedPolicy:
-    """How the consumers of a Key_Shared subscription share keys; must be the same for all of them.
+    """How the consumers of a Key_Shared subscription share keys; all of them must use the same policy.
 
     Attributes:
         key_shared_mode: with ``AutoSplit`` the broker assigns keys; with ``Sticky`` each consumer chooses its ranges.
@@ -226,14 +227,14 @@ class ConsumerKeySharedPolicy:
         check_booleans(self)
         check_choice("key_shared_mode", self.key_shared_mode, get_args(KeySharedMode))
         if (self.key_shared_mode == "Sticky") != bool(self.sticky_ranges):
-            raise InvalidConfig("sticky_ranges belong to key_shared_mode Sticky, which needs at least one")
+            raise InvalidConfig("sticky_ranges must be set if and only if key_shared_mode is 'Sticky'")
         end = -1
         for pair in sorted(self.sticky_ranges):
             first, last = pair
             check_integer("sticky_ranges", first, 0, KEY_SLOTS - 1)
             check_integer("sticky_ranges", last, 0, KEY_SLOTS - 1)
             if first > last or first <= end:
-                raise InvalidConfig(f"sticky_ranges={list(self.sticky_ranges)} ends before it begins, or overlaps")
+                raise InvalidConfig(f"invalid sticky_ranges {list(self.sticky_ranges)}: reversed or overlapping range")
             end = last
 
 
@@ -244,13 +245,13 @@ class ConsumerConfig:
     Attributes:
         type: how the consumers of one subscription share its messages.
         name: shown in statistics; Failover orders consumers by it. None generates a random name.
-        initial_position: where a new subscription begins; an existing one keeps its position.
+        initial_position: start position of a new subscription; an existing one keeps its position.
         receiver_queue_size: number of messages that the broker may send ahead; 0 requests one message at a time.
-        receiver_queue_bytes: approximate bytes that the broker may send ahead: fewer messages are requested if they are
-            large. 0 means no limit, as in Pulsar; has no effect on non-persistent topics.
-        max_receiver_queue_size_across_partitions: total limit of the queues of all partitions of a topic.
-        ack_grouping_ms: how long acknowledgements are collected; 0 sends each immediately.
-        ack_grouping_max: maximum number of acknowledgements that are collected.
+        receiver_queue_bytes: approximate number of bytes that the broker may send ahead; fewer messages are requested
+            if they are large. 0 means no limit, as in Pulsar; has no effect on non-persistent topics.
+        max_receiver_queue_size_across_partitions: total limit across the queues of a topic's partitions.
+        ack_grouping_ms: how long acknowledgements are buffered; 0 sends each immediately.
+        ack_grouping_max: maximum number of buffered acknowledgements.
         ack_receipts: acknowledging returns a future that completes when the broker has confirmed it.
         negative_ack_delay_ms: delay between `Consumer.negative_ack` and the redelivery of the message.
         priority_level: consumers with lower levels are served first.
@@ -268,14 +269,14 @@ class ConsumerConfig:
             becomes inactive (Failover and Exclusive) or its connection is lost. With several topics or partitions it is
             called for each.
         guard: awaited with the connection before each time the consumer attaches to it, for example `Lock.cover`.
-        unacked_messages_timeout_ms: redeliver messages not acknowledged this long after they were received; 0 disables
-            it.
-        ack_timeout_tick_ms: precision of that timeout: redelivery may be late by up to this much.
+        unacked_messages_timeout_ms: redeliver messages that are not acknowledged within this time after delivery; 0
+            disables redelivery by timeout.
+        ack_timeout_tick_ms: precision of that timeout: redelivery may be late by up to this time.
         dead_letter_policy: when to send a message to a dead letter topic, and to which. Requires Shared or Key_Shared,
             for which brokers count redeliveries, or ``retry_enable``.
         key_shared_policy: how keys are shared (Key_Shared only); None lets the broker assign them.
         retry_enable: also consume the retry letter topic, to which `Consumer.reconsume_later` sends.
-        interceptors: called in this order, with each message before the application receives it, and with its
+        interceptors: called in order for each message before the application receives it, and for its
             acknowledgements.
         joins_chunks: `Consumer.receive_entry` and `Consumer.poll_entry` join chunks into one entry, as
             `Consumer.receive` always does.
@@ -286,13 +287,13 @@ class ConsumerConfig:
             acknowledge its chunks; 0 disables it.
         max_chunked_message_bytes: size limit of a chunked message; larger ones are dropped.
         crypto_key_reader: loads the private keys for encrypted messages, for example `FileKeyReader`. Dead letters and
-            retry letters are encrypted only if ``producer`` of the dead letter policy has keys, too.
+            retry letters are encrypted only if ``producer`` of the dead letter policy also has keys.
         crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not received, and is
             redelivered after ``negative_ack_delay_ms``; DISCARD: it is acknowledged; CONSUME: it is received as one
             encrypted message, with the encryption metadata in its entry.
         on_undecryptable: called on the event loop, instead of logging, for each entry that is not received because it
             cannot be decrypted, with the topic, the position (ledger, entry) and the reason. With FAIL it returns the
-            seconds until redelivery, or None to stop the consumer there, so that receiving raises CryptoError.
+            seconds until redelivery, or None to stop the consumer at that entry; receiving then raises CryptoError.
     """
 
     type: SubscriptionType = "Exclusive"
@@ -345,13 +346,13 @@ class ConsumerConfig:
         check_least("pattern_update_s", self.pattern_update_s, 0)
         check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ConsumerCryptoFailureAction))
         check_choice("regex_subscription_mode", self.regex_subscription_mode, get_args(RegexSubscriptionMode))
-        check_name(self.name, "take a random name")
+        check_name(self.name, "use a random name")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
         check_texts("subscription_properties", self.subscription_properties, TEXT_BYTES_MAX)
         if self.key_shared_policy is not None and self.type != "Key_Shared":
-            raise InvalidConfig(f"key_shared_policy needs type Key_Shared, not {self.type}")
+            raise InvalidConfig(f"key_shared_policy requires type 'Key_Shared', not {self.type!r}")
         if self.read_compacted and self.type not in ("Exclusive", "Failover"):
-            raise InvalidConfig(f"read_compacted needs type Exclusive or Failover, not {self.type}")
+            raise InvalidConfig(f"read_compacted requires type 'Exclusive' or 'Failover', not {self.type!r}")
         check_least("max_pending_chunked_message", self.max_pending_chunked_message, 1)
         check_least(
             "expire_time_of_incomplete_chunked_message_ms", self.expire_time_of_incomplete_chunked_message_ms, 0
@@ -362,12 +363,12 @@ class ConsumerConfig:
         if 0 < self.unacked_messages_timeout_ms < self.ack_timeout_tick_ms:
             raise InvalidConfig(
                 f"unacked_messages_timeout_ms={self.unacked_messages_timeout_ms} is less than"
-                f" ack_timeout_tick_ms={self.ack_timeout_tick_ms}; make the tick shorter"
+                f" ack_timeout_tick_ms={self.ack_timeout_tick_ms}: shorten the tick"
             )
         if self.dead_letter_policy is not None and not self.retry_enable and self.type in ("Exclusive", "Failover"):
             raise InvalidConfig(
-                f"dead_letter_policy has no effect with type {self.type}, for which brokers do not count redeliveries;"
-                " use Shared or Key_Shared, or retry_enable and reconsume_later"
+                f"dead_letter_policy has no effect with type {self.type!r}: brokers do not count its redeliveries;"
+                " use 'Shared' or 'Key_Shared', or retry_enable with reconsume_later"
             )
 
 
@@ -377,15 +378,15 @@ class ReaderConfig:
 
     Attributes:
         name: shown in statistics; None generates a random name.
-        start_inclusive: begin with the start message itself instead of the one after it.
+        start_inclusive: start at the start message instead of after it.
         receiver_queue_size: number of messages that the broker may send ahead.
         read_compacted: read the compacted view of the topic.
         subscription_prefix: prefix of the subscription's random name, followed by a dash.
         subscription_name: name of the reader's subscription, instead of a random one.
         properties: shown in the topic's statistics.
-        crypto_key_reader: as for a consumer.
-        crypto_failure_action: as for a consumer.
-        on_undecryptable: as for a consumer.
+        crypto_key_reader: same as for a consumer.
+        crypto_failure_action: same as for a consumer.
+        on_undecryptable: same as for a consumer.
     """
 
     name: str | None = None
@@ -403,10 +404,10 @@ class ReaderConfig:
         check_booleans(self)
         check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ConsumerCryptoFailureAction))
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
-        check_name(self.name, "take a random name")
+        check_name(self.name, "use a random name")
         check_text("subscription_prefix", self.subscription_prefix, TEXT_BYTES_MAX)
         if self.subscription_name is not None:
             check_text("subscription_name", self.subscription_name, TEXT_BYTES_MAX)
             if not self.subscription_name or self.subscription_prefix:
-                raise InvalidConfig("subscription_name is empty, or beside a subscription_prefix; leave one out")
+                raise InvalidConfig("subscription_name must not be empty or combined with subscription_prefix")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)

@@ -1,9 +1,9 @@
-"""Broker deduplication for one topic: enable it over REST, and wait until it takes effect.
+"""Enables broker deduplication for one topic over REST, and waits until it takes effect.
 
-Design: an enabled policy is not enough. With a topic-level policy, Apache Pulsar 4.0 serves a topic that it has just
-loaded (after an unload, or on another broker after a crash) before it has recovered the stored sequence ids; messages
-that are resent meanwhile may be stored twice. So a producer that relies on deduplication waits, each time before it
-attaches, until the broker reports the recovery as complete: `memory_guard`.
+Design: an enabled policy is not enough. With a topic-level policy, Apache Pulsar 4.0 serves a freshly loaded topic
+(after an unload, or on another broker after a crash) before it has recovered the stored sequence ids; messages resent
+meanwhile may be stored twice. So a producer that relies on deduplication uses `memory_guard` to wait, each time before
+it attaches, until the broker reports that the recovery is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .connections.connection import Connection
 
 TIMEOUT_S = 10.0
-EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar passes policies on through a topic
+EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar distributes policies through a topic
 _POLL_S = 0.05
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -42,14 +42,15 @@ Credentials = ClientCredentials | None
 
 
 def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bool:
-    """Switch deduplication on for a topic and all its partitions; returns once the broker says that it is on.
+    """Enable deduplication for a topic and all its partitions, and wait until the broker reports it as enabled.
 
-    A topic that does not exist is created, without partitions. Who may not read the policy goes by what the topic says.
+    A missing topic is created without partitions. If the client may not read the policy, the topic's reported state is
+    used.
 
-    Returns: whether it was on before.
+    Returns: whether it was already enabled.
 
     Raises:
-        DeduplicationOff: the broker refuses, or has no policies of topics; the text says what to do.
+        DeduplicationOff: the broker rejected the request, or has no topic policies; the message states the remedy.
         ConnectionLost: the REST interface cannot be reached.
     """
     path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
@@ -66,20 +67,20 @@ def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bo
         time.sleep(_POLL_S)
     while not _is_on(call, path):
         if time.monotonic() > deadline_s:
-            why = f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been asked for"
+            why = f"it was not enabled within {EFFECTIVE_WITHIN_S:g} s"
             raise DeduplicationOff(_refusal(topic, why))
         time.sleep(_POLL_S)
     return False
 
 
 def require_on(admin_url: str, topic: str, credentials: Credentials = None) -> None:
-    """Check that deduplication is on for a topic by a policy or the broker's setting, without changing any.
+    """Require that deduplication is enabled for a topic by a policy or the broker's setting, without changing any.
 
-    A topic that does not exist is created, without partitions, if deduplication will be on for it. Reading the broker's
-    setting requires the credentials of a super-user; without them it counts as off.
+    A missing topic is created, without partitions, if deduplication will be enabled for it. Reading the broker's
+    setting requires super-user credentials; without them, it counts as disabled.
 
     Raises:
-        DeduplicationOff: it is not on.
+        DeduplicationOff: deduplication is disabled.
         ConnectionLost: the REST interface cannot be reached.
     """
     name = parse_topic_name(topic)
@@ -88,18 +89,18 @@ def require_on(admin_url: str, topic: str, credentials: Credentials = None) -> N
         return
     is_missing = call("GET", f"{path}/stats").status == _NOT_FOUND and not partitions_of(admin_url, topic, credentials)
     if not (is_missing and _is_on_by_default(call, name.namespace_name)):
-        raise DeduplicationOff(f"deduplication is off on the output topic {topic}")
+        raise DeduplicationOff(f"deduplication is disabled on the output topic {topic}")
     _create(call, topic, path)
 
 
 def _create(call: Callable[..., Answer], topic: str, path: str) -> None:
     created = call("PUT", path)
     if not created.is_success and created.status != _CONFLICT:
-        raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
+        raise DeduplicationOff(f"cannot create output topic {topic}: {_shown(created)}")
 
 
 def _is_on_by_default(call: Callable[..., Answer], namespace: str) -> bool:
-    """Return whether deduplication is on for topics of a namespace that have no policy of their own."""
+    """Return whether deduplication is enabled for topics of a namespace without a topic policy."""
     answer = call("GET", f"/admin/v2/namespaces/{namespace}/deduplication")
     policy = answer.text.strip() if answer.is_success else ""
     if policy in ("true", "false"):
@@ -126,7 +127,7 @@ def _is_effective(call: Callable[..., Answer], path: str) -> bool:
 
 
 def _is_enabled(statistics: Mapping[str, Any]) -> bool:
-    return statistics.get("deduplicationStatus") in ("Enabled", "Recovering")  # while its state is being loaded
+    return statistics.get("deduplicationStatus") in ("Enabled", "Recovering")  # while the state is being loaded
 
 
 def memory_guard(
@@ -140,14 +141,14 @@ def memory_guard(
     """Return a producer guard that waits until the broker has recovered the topic's deduplication state.
 
     Args:
-        admin_url: of the broker's REST interface; the requests also load the topic.
+        admin_url: URL of the broker's REST interface; the requests also load the topic.
         topic: full name; the partition's name for a partitioned topic.
         before: awaited first.
         credentials: for the REST interface.
-        timeout_s: how long one attempt to attach waits.
+        timeout_s: how long each attempt to attach waits.
 
-    The guard raises ConnectionLost on timeout, after which the producer tries to attach again. It does not wait for a
-    topic whose deduplication is off: `switch_on` detects that.
+    The guard raises ConnectionLost on timeout, after which the producer retries. It does not wait for a topic whose
+    deduplication is disabled, which `switch_on` detects.
     """
 
     async def guard(connection: Connection) -> None:
@@ -158,8 +159,8 @@ def memory_guard(
         while not (status := await asyncio.to_thread(_memory, admin_url, topic, credentials)).is_settled:
             if loop.time() > deadline_s:
                 raise ConnectionLost(
-                    f"deduplication of {topic} was still {status.name} after {timeout_s:g} s; nothing is sent"
-                    " before the broker knows what it has stored"
+                    f"deduplication of {topic} was still {status.name} after {timeout_s:g} s:"
+                    " nothing can be sent until the broker has recovered its state"
                 )
             await asyncio.sleep(_POLL_S)
 
@@ -167,11 +168,11 @@ def memory_guard(
 
 
 class _Memory(NamedTuple):
-    """What the broker says of a topic's deduplication.
+    """A topic's deduplication status, as reported by the broker.
 
     Attributes:
-        name: its word.
-        is_settled: whether it will stay so.
+        name: the status.
+        is_settled: whether the status is final.
     """
 
     name: str
@@ -183,26 +184,26 @@ def _memory(admin_url: str, topic: str, credentials: Credentials) -> _Memory:
     call = partial(_call, admin_url, credentials)
     answer = call("GET", f"{path}/stats")
     if answer.status == _NOT_FOUND:
-        return _Memory("missing", True)  # nothing is stored there
+        return _Memory("missing", True)  # nothing is stored in a missing topic
     if not answer.is_success:
-        raise ConnectionLost(f"{admin_url} does not tell how deduplication of {topic} is: {_shown(answer)}")
+        raise ConnectionLost(f"{admin_url} did not return the deduplication status of {topic}: {_shown(answer)}")
     name = str(answer.json().get("deduplicationStatus"))
     if name == "Disabled":
-        # On its way where the policy is on: then it has not reached the topic yet.
+        # If the policy is enabled, it has not reached the topic yet.
         return _Memory(name, not _is_on(call, f"/admin/v2/{parse_topic_name(topic).base.rest_path}"))
     return _Memory(name, name == "Enabled")
 
 
 def partitions_of(admin_url: str, topic: str, credentials: Credentials = None) -> int:
-    """Return how many partitions a topic has, 0 if it has none or does not exist."""
+    """Return a topic's number of partitions, or 0 if it is not partitioned or does not exist."""
     answer = _call(admin_url, credentials, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/partitions")
     return int(answer.json().get("partitions", 0)) if answer.is_success else 0
 
 
 def _refusal(topic: str, why: str) -> str:
     return (
-        f"EFFECTIVELY_ONCE needs deduplication on the output topic {topic}, and the broker does not switch it on:"
-        f" {why}; set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on the broker, or use ATLEAST_ONCE"
+        f"EFFECTIVELY_ONCE requires deduplication on the output topic {topic}, which could not be enabled:"
+        f" {why}: set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on the broker, or use ATLEAST_ONCE"
     )
 
 

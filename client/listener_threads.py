@@ -1,8 +1,8 @@
 """The blocking client's listener threads.
 
 Design: a consumer (or table view) is assigned to one thread, so its listener is called with one message at a time, in
-order, and may use all blocking calls of the client. Consumers are assigned round-robin; with one thread, the default,
-a client's listeners never run concurrently. Pulsar's C++ and Python clients give the same guarantees.
+order, and may call all blocking methods of the client. Consumers are assigned round-robin; with one thread, the
+default, a client's listeners never run concurrently. Pulsar's C++ and Python clients give the same guarantees.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Lane:
             try:
                 call()
             except Exception:
-                log.exception("a listener raised")
+                log.exception("listener raised")
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run a function after all submitted before."""
+        """Run a function after all previously submitted ones."""
         self._calls.put(call)
 
     def stop(self) -> None:
-        """End the thread after all submitted functions."""
+        """Stop the thread after all submitted functions have run."""
         self._calls.put(None)
 
 
 class ListenerThreads:
-    """A client's listener threads; each starts when first needed."""
+    """A client's listener threads, each started on first use."""
 
     def __init__(self, number: int):
         self._number = number
@@ -65,7 +65,7 @@ class ListenerThreads:
             return self._lanes[index]
 
     def stop(self) -> None:
-        """End the threads; running listeners are not interrupted."""
+        """Stop the threads; running listeners are not interrupted."""
         with self._lock:
             for lane in self._lanes:
                 lane.stop()
@@ -95,8 +95,8 @@ def deliver_on(lane: Lane, call: Callable[[M], object], is_stopped: Callable[[],
                 try:
                     call(message)
                 except Exception:
-                    log.exception("a message listener raised")
-            with contextlib.suppress(RuntimeError):  # the loop has ended, so no one waits
+                    log.exception("message listener raised")
+            with contextlib.suppress(RuntimeError):  # the loop has ended, so no caller is waiting
                 loop.call_soon_threadsafe(settle, done, count)
 
         lane.submit(run)

@@ -1,18 +1,19 @@
-"""A distributed lock kept by the broker: held by a connection, and lost with it.
+"""A distributed lock that the broker grants to a connection, and that is lost with the connection.
 
 Design: the lock is a consumer on a dedicated, Exclusive, non-durable subscription of a topic without messages. The
 broker grants it to one connection at a time and revokes it when that connection ends for any reason: it is closed, the
 process dies, or a frozen process misses its keep-alive messages. No clock is involved.
 
 Everything that requires the lock uses the same connection. Producers and consumers with `Lock.cover` as their guard
-attach to a connection only while the lock is held on it; whatever a broken connection left unsent is sent after that or
-never. So the next holder of the lock knows that its predecessors send nothing more: the broker drops a connection as a
-whole, and accepts nothing from it afterwards.
+attach to a connection only while the lock is held on it; anything left unsent by a broken connection is sent after that
+or never. The next lock holder can therefore rely on its predecessors sending nothing more: the broker drops a
+connection as a whole, and accepts nothing from it afterwards.
 
-Topics of several brokers need a connection to each. Each broker detects a frozen client by itself, so one may be later
-than another by the phase difference of their keep-alive intervals.
+Topics on several brokers require a connection to each. Each broker detects a frozen client independently, so one may
+detect it later than another by the phase difference of their keep-alive intervals.
 
-Rejected: a lease in the client. Between reading a clock and writing to a socket a process can freeze indefinitely.
+Rejected alternative: a lease in the client. A process can freeze indefinitely between reading a clock and writing to a
+socket.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Lock(Attachable):
 
     Attributes:
         name: the lock's name.
-        waits_for: why the requested lock is not held now; empty while it is held.
+        waits_for: the reason why the lock has not been granted; empty while it is held.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Lock(Attachable):
         """Create a lock; `acquire` requests it.
 
         Args:
-            topic: the topic of the locks.
+            topic: the dedicated lock topic.
             name: the lock's name.
             owner: shown in the topic's statistics.
             consumer_id: unique in the client.
@@ -75,7 +76,7 @@ class Lock(Attachable):
         config = ConsumerConfig(name=owner, receiver_queue_size=0)
         self._command = subscribe_command(config, topic.text, name, LATEST)
         self._command.consumer_id = consumer_id
-        self._closed_at_once = f"took the lock {name} back at once"
+        self._closed_at_once = f"revoked the lock {name} immediately"
         self._error: MagnetarError | None = None
         self._changed = Waiters()
         self._tasks = TaskSet("locks")
@@ -95,7 +96,7 @@ class Lock(Attachable):
         Cancellation: the lock remains requested until `close`.
 
         Raises:
-            MagnetarError: the broker refuses the lock permanently.
+            MagnetarError: the broker permanently rejected the lock.
         """
         if self._task is None:
             self._task = self._tasks.start(self._keep(), f"lock {self.name}", self._broke)
@@ -104,25 +105,27 @@ class Lock(Attachable):
             await self._changed.wait()
 
     async def wait_failed(self) -> None:
-        """Never return; raise when the lock is refused permanently or is closed. Cancellation: safe."""
+        """Never return; raise when the lock is permanently rejected or closed. Cancellation: safe."""
         while True:
             self._check()
             await self._changed.wait()
 
     async def cover(self, connection: Connection) -> None:
-        """Wait until the lock is held on this connection, or at another broker than this connection's.
+        """Wait until the lock is held on this connection, or on a connection to another broker.
 
         Cancellation: safe.
 
         Raises:
-            ConnectionLost: the connection has ended meanwhile; open another.
+            ConnectionLost: the connection was closed meanwhile: open another one.
             ClosedError: the lock was closed.
-            MagnetarError: the broker refuses the lock permanently.
+            MagnetarError: the broker permanently rejected the lock.
         """
         while True:
             self._check()
             if not connection.is_open:
-                raise ConnectionLost(f"connection to {connection.address.physical} ended before {self.name} was locked")
+                raise ConnectionLost(
+                    f"lost the connection to {connection.address.physical} before acquiring lock {self.name}"
+                )
             held = self._connection if self.is_held else None
             if held is not None and (held is connection or held.address != connection.address):
                 return
@@ -133,7 +136,7 @@ class Lock(Attachable):
             raise self._error
 
     async def _keep(self) -> None:
-        """Acquire the lock whenever it is not held, until it is refused permanently."""
+        """Acquire the lock whenever it is not held, until it is permanently rejected."""
         while True:
             try:
                 await self.attach(await self._connect(self._topic))
@@ -142,7 +145,7 @@ class Lock(Attachable):
                 return
             except RETRIED_LATER as error:
                 is_busy = isinstance(error, ConsumerBusy)
-                other = f"another has the lock {self.name} of {self._topic}; its statistics name who"
+                other = f"lock {self.name} of {self._topic} is held by another client; the topic statistics show which"
                 self.waits_for = other if is_busy else str(error)
                 await asyncio.sleep(self._backoff.next_s())
                 continue
@@ -159,8 +162,8 @@ class Lock(Attachable):
 
     def _broke(self, failure: BaseException) -> None:
         """Fail all waiting callers after an unexpected error."""
-        log.error("the lock %s cannot be kept: %r", self.name, failure, exc_info=failure)
-        self.fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
+        log.error("cannot keep the lock %s: %r", self.name, failure, exc_info=failure)
+        self.fail(ClosedError(f"cannot keep the lock {self.name}: {type(failure).__name__}: {failure}"))
 
     def fail(self, error: MagnetarError) -> None:
         """Stop requesting the lock, and raise ``error`` from all later calls."""
@@ -180,7 +183,7 @@ class Lock(Attachable):
         """Do nothing: an exclusive consumer is always active."""
 
     def handle_end_of_topic(self) -> None:
-        """Do nothing: the lock does not need a writable topic."""
+        """Do nothing: the lock does not require a writable topic."""
 
     def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
         log.info("lost the lock %s: %s", self.name, reason)
@@ -206,6 +209,6 @@ class Lock(Attachable):
         try:
             await connection.request(f"unlock {self.name}", self._close_command())
         except MagnetarError as error:
-            log.debug("closing the lock %s: %s", self.name, error)
+            log.debug("error while releasing the lock %s: %s", self.name, error)
         finally:
             self._leave()

@@ -13,7 +13,7 @@ from .checks import check_delay
 
 
 class Base64Key(str):
-    """A key of bytes, as base64; the message's metadata marks it as such."""
+    """A base64-encoded bytes key, marked as such in the message metadata."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class _NoValue(bytes):
 
 
 NO_VALUE: Final[bytes] = _NoValue()
-"""The payload of a message without a value, as opposed to an empty one: compaction deletes its key."""
+"""Payload of a message without a value, as opposed to an empty value; compaction deletes its key."""
 
 
 class SendOptions(TypedDict, total=False):
@@ -43,7 +43,7 @@ def due_ms(deliver_after: timedelta, deliver_at_ms: int, clock: Callable[[], flo
 
     Args:
         deliver_after: delay from now.
-        deliver_at_ms: must be 0: the two options exclude each other.
+        deliver_at_ms: must be 0, because the two options are mutually exclusive.
         clock: wall time in seconds.
 
     Raises:
@@ -51,7 +51,7 @@ def due_ms(deliver_after: timedelta, deliver_at_ms: int, clock: Callable[[], flo
     """
     if deliver_at_ms:
         raise InvalidConfig(
-            f"deliver_at_ms={deliver_at_ms!a} and deliver_after={deliver_after!a} are both given; give one"
+            f"deliver_at_ms={deliver_at_ms!a} and deliver_after={deliver_after!a} are mutually exclusive"
         )
     check_delay("deliver_after", deliver_after)
     return math.ceil((clock() + deliver_after.total_seconds()) * 1000)
@@ -60,7 +60,8 @@ def due_ms(deliver_after: timedelta, deliver_at_ms: int, clock: Callable[[], flo
 def with_time(options: SendOptions, clock: Callable[[], float]) -> SendOptions:
     """Return message options with ``deliver_at_ms`` in place of ``deliver_after``.
 
-    For callers that hold a message before sending it, as the delay starts at the call; raises as `due_ms`.
+    For callers that hold a message before sending it, as the delay starts at the call; raises the same errors as
+    `due_ms`.
     """
     if "deliver_after" not in options:
         return options
@@ -76,12 +77,12 @@ class OutgoingMessage:
     """An outgoing message, as passed to routing functions.
 
     Attributes:
-        payload: the content; `NO_VALUE` for a message without a value.
-        key: used for routing and compaction; a `Base64Key` for bytes.
+        payload: the payload; `NO_VALUE` for a message without a value.
+        key: key for routing and compaction; a `Base64Key` for bytes.
         ordering_key: used for routing instead of ``key`` if set.
         properties: application-defined string pairs.
-        event_time_ms: set by the application; 0 if unset.
-        sequence_id: chosen by the application; must increase. None continues after the last one.
+        event_time_ms: time set by the application, or 0.
+        sequence_id: set by the application; must increase. None continues after the last one.
         deliver_at_ms: when Shared and Key_Shared subscriptions deliver the message, in ms since 1970; such a message is
             not batched. 0 means immediately.
     """
@@ -103,5 +104,5 @@ class OutgoingMessage:
         return cls(payload, **given)
 
     def options(self) -> SendOptions:
-        """Return its options, as keywords for `send`."""
+        """Return the options as keyword arguments for `send`."""
         return cast(SendOptions, {name: getattr(self, name) for name in self.__slots__ if name != "payload"})

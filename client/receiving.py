@@ -1,8 +1,8 @@
-"""Base classes of closable and receiving objects: `async with`, `async for`, listeners.
+"""Base classes of objects that can be closed or receive messages: `async with`, `async for`, listeners.
 
-A listener is called with one message at a time. An exception that it raises is logged; the message is neither
-acknowledged nor negatively acknowledged, so it is redelivered after the ack timeout or to the next consumer. Up to
-`LISTENER_BATCH` messages may be waiting for a listener, even after the subscription was moved.
+A listener is called with one message at a time. Its exceptions are logged, and the message is neither acknowledged nor
+negatively acknowledged, so it is redelivered after the ack timeout or to the next consumer. Up to `LISTENER_BATCH`
+messages may be waiting for a listener, even after the subscription was moved.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 M = TypeVar("M")
 
 LISTENER_BATCH = 100
-"""Maximum number of messages that are taken for a listener at once."""
+"""Maximum number of messages fetched for a listener in one batch."""
 
 Deliver = Callable[[Sequence[M]], Awaitable[int]]
-"""Calls the listener with each message; returns the number of calls, which is smaller if the listener is paused."""
+"""Calls the listener with each message; returns the number of calls, which is lower if the listener is paused."""
 
 
 class Closing(ABC):
-    """Base class of objects that `async with` closes."""
+    """Base class of objects that are closed by `async with`."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class Receiving(Closing, Generic[M]):
         self._listener().pause()
 
     def resume_message_listener(self) -> None:
-        """Call the listener again; raises as `pause_message_listener`."""
+        """Call the listener again; raises the same errors as `pause_message_listener`."""
         self._listener().resume()
 
     @property
@@ -120,7 +120,7 @@ class Listening(Generic[M]):
     async def run(self) -> None:
         """Pass messages to the listener until the consumer is closed or has failed.
 
-        Cancellation: messages received but not passed on are redelivered to the next consumer.
+        Cancellation: messages that were received but not passed on are redelivered to the next consumer.
         """
         taken: list[M] = []
         while True:
@@ -133,7 +133,7 @@ class Listening(Generic[M]):
             except ClosedError:
                 return
             except MagnetarError as error:
-                log.error("%r: its listener gets no more messages: %s", self._consumer, error)
+                log.error("%r: stopped calling the listener: %s", self._consumer, error)
                 return
             if self._is_running.is_set():
                 del taken[: await self._deliver(taken)]
@@ -149,7 +149,7 @@ def call_listener(listener: Callable[[Receiving[M], M], Awaitable[object]], cons
             try:
                 await listener(consumer, message)
             except Exception:
-                log.exception("%r: its listener raised", consumer)
+                log.exception("%r: listener raised", consumer)
         return len(messages)
 
     return deliver

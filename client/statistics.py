@@ -1,4 +1,4 @@
-"""Producer and consumer statistics, collected if the client has ``stats_interval_s``.
+"""Producer and consumer statistics, which are collected if the client's ``stats_interval_s`` is set.
 
 Counters start when the producer or consumer is created; rates are for the last complete interval.
 """
@@ -23,10 +23,10 @@ class ProducerStatistics:
 
     Attributes:
         messages_sent: messages in closed entries, sent or waiting for a connection.
-        bytes_sent: bytes of these entries, as the broker stores them.
+        bytes_sent: size of these entries, as the broker stores them.
         messages_stored: messages confirmed by the broker.
         messages_failed: messages that failed.
-        messages_pending: messages sent but not confirmed, plus those in the open batch.
+        messages_pending: messages sent but not confirmed, plus messages in the open batch.
         messages_per_s: messages stored per second in the last interval.
         bytes_per_s: bytes stored per second in the last interval.
         latency_mean_ms: mean time from the send call for an entry's first message to its receipt, in the last interval.
@@ -50,7 +50,7 @@ class ConsumerStatistics:
 
     Attributes:
         messages_received: messages received by the application.
-        bytes_received: bytes of their entries, as stored.
+        bytes_received: size of their entries, as stored.
         acknowledged: individual acknowledgements of messages or entries.
         acknowledged_up_to: cumulative acknowledgements.
         refused: negative acknowledgements.
@@ -75,11 +75,11 @@ class ConsumerStatistics:
 
 def statistics_refusal() -> InvalidConfig:
     """Return the error for a producer or consumer without statistics."""
-    return InvalidConfig("this client does not count; give it ClientConfig(stats_interval_s=60)")
+    return InvalidConfig("statistics are disabled: create the client with ClientConfig(stats_interval_s=60)")
 
 
 class Rates:
-    """Messages and bytes in total and in the last interval."""
+    """Number of messages and bytes, in total and in the last interval."""
 
     __slots__ = ("_bytes_before", "_messages_before", "bytes", "bytes_per_s", "messages", "messages_per_s")
 
@@ -186,17 +186,17 @@ class Counting(Protocol):
 
 
 class Intervals:
-    """The statistics intervals of a client, common to all its producers and consumers; each ends with a log line.
+    """The statistics intervals of a client, shared by its producers and consumers. Each ends by logging statistics.
 
     Attributes:
-        interval_s: seconds; 0 if statistics are disabled.
+        interval_s: interval in seconds; 0 if statistics are disabled.
     """
 
     def __init__(self, interval_s: float, tasks: TaskSet) -> None:
-        """Create intervals, which start when the first producer or consumer is added.
+        """Create intervals that start when the first producer or consumer is added.
 
         Args:
-            interval_s: seconds; 0 disables statistics.
+            interval_s: interval in seconds; 0 disables statistics.
             tasks: the client's tasks.
         """
         self.interval_s = interval_s

@@ -1,9 +1,9 @@
-"""A topic as a table: the latest value of each key, kept up to date.
+"""A topic as a table with the latest value of each key, kept up to date.
 
-Design: one reader per partition reads the compacted topic from the beginning; the view is ready once it has read all
+Design: one reader per partition reads the compacted topic from the start; the view is ready once it has read all
 messages published before it was created. A message with no value or an empty one removes its key, as in Pulsar's
-clients; messages without a key are ignored. With a schema, values are decoded on arrival; a message that cannot be
-decoded is logged and changes nothing.
+clients; messages without a key are ignored. With a schema, values are decoded on arrival; messages that cannot be
+decoded are logged and ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TableView(Closing):
         Args:
             topic: full name.
             find_parts: returns the names of the topic's partitions, or the topic's own name.
-            open_reader: returns a reader of one of these, from the beginning.
+            open_reader: opens a reader of one of these, starting at the first message.
             partition_update_s: interval for discovering new partitions; 0 disables it.
         """
         self.topic = topic
@@ -66,11 +66,11 @@ class TableView(Closing):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, or None: bytes, or a value decoded by the view's schema.
+        """Return the value of a key (bytes, or decoded by the view's schema), or None.
 
         Raises:
             ClosedError: the view is closed.
-            MagnetarError: the topic cannot be read any more, so the table would be stale.
+            MagnetarError: the topic can no longer be read, so the table would be stale.
         """
         return self._now().get(key)
 
@@ -87,19 +87,19 @@ class TableView(Closing):
         return iter(self.snapshot())
 
     def keys(self) -> KeysView[str]:
-        """Return the current keys; raises as `get`."""
+        """Return the current keys; raises the same errors as `get`."""
         return self.snapshot().keys()
 
     def values(self) -> ValuesView[Any]:
-        """Return the current values; raises as `get`."""
+        """Return the current values; raises the same errors as `get`."""
         return self.snapshot().values()
 
     def items(self) -> ItemsView[str, Any]:
-        """Return the current keys and values; raises as `get`."""
+        """Return the current keys and values; raises the same errors as `get`."""
         return self.snapshot().items()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return a copy of the table; raises as `get`."""
+        """Return a copy of the table; raises the same errors as `get`."""
         return dict(self._now())
 
     def _now(self) -> dict[str, Any]:
@@ -168,15 +168,15 @@ class TableView(Closing):
             await asyncio.sleep(self._partition_update_s)
             try:
                 new = [part for part in await self._find_parts() if part not in self._readers]
-                # A topic that becomes partitioned keeps its own messages, so they stay part of the table.
+                # A topic that becomes partitioned retains its own messages, so they remain part of the table.
                 if new:
                     await self._follow(new)
             except MagnetarError as error:
-                log.warning("%s: cannot look for new partitions: %s", self.topic, error)
+                log.warning("%s: cannot check for new partitions: %s", self.topic, error)
 
     def _failed(self, topic: str, failure: BaseException) -> None:
         if not self._is_closed:
-            log.error("%s: the table view cannot be kept up to date: %s", topic, failure)
+            log.error("%s: cannot keep the table view up to date: %s", topic, failure)
             self._error = failure if isinstance(failure, MagnetarError) else MagnetarError(f"{topic}: {failure!r}")
 
     def _take(self, message: Message) -> None:
@@ -186,7 +186,7 @@ class TableView(Closing):
         try:
             value = message.value if message.data else None
         except MagnetarError as error:
-            log.error("%s: message %s is not part of the table view: %s", self.topic, message.message_id, error)
+            log.error("%s: ignored message %s in the table view: %s", self.topic, message.message_id, error)
             return
         if value is None:
             self._values.pop(key, None)
@@ -196,7 +196,7 @@ class TableView(Closing):
             try:
                 callback(key, value)
             except Exception:
-                log.exception("%s: the listener of a table view raised", self.topic)
+                log.exception("%s: table view listener raised", self.topic)
 
     async def close(self) -> None:
         """Stop reading; a second call does nothing.

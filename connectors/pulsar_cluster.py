@@ -156,5 +156,5 @@ def away(config: PulsarClusterConfig, error: MagnetarError | str, url: str = "")
         return Retry(f"{where}: {error}")
     text = renamed(str(error), _NAMES)
     if isinstance(error, AuthenticationError | AuthorizationError) and not config.auth_plugin:
-        text = f"{text.partition('; it wants to know')[0]}; give authPlugin and authParams"
+        text = f"{text.partition('; it requires authentication')[0]}; give authPlugin and authParams"
     return Retry(f"{where}: {type(error).__name__}: {text}")

@@ -1,4 +1,4 @@
-"""A function with state: books payments, rejects those that would overdraw an account, and returns the new balance.
+"""A stateful function: books payments, rejects overdrafts, and returns the new balance.
 
 magnetar functions create --py examples/accounts.py --classname accounts.Accounts \
     --inputs payments --output receipts --retain-ordering

@@ -1,4 +1,4 @@
-"""A function as a class, written for Apache Pulsar: it runs here unchanged, whether pulsar-client is installed or not.
+"""A class-based function written for Apache Pulsar. It runs unchanged, with or without pulsar-client installed.
 
 magnetar functions create --py examples/exclamation.py --classname exclamation.ExclamationFunction \
     --inputs greetings --output shouts --user-config '{"sign": "!"}'

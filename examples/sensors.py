@@ -1,4 +1,4 @@
-"""The function in the README: pass on readings that are far from the recent ones of the same sensor.
+"""The function in the README, which passes on readings that differ strongly from recent ones of the same sensor.
 
 magnetar functions create --py examples/sensors.py --classname sensors.alarm --inputs readings --output alarms
 """
@@ -6,7 +6,7 @@ magnetar functions create --py examples/sensors.py --classname sensors.alarm --i
 from collections import defaultdict, deque
 from statistics import median
 
-recent = defaultdict(lambda: deque(maxlen=20))  # the last readings of each sensor
+recent = defaultdict(lambda: deque(maxlen=20))  # the latest readings of each sensor
 
 
 def alarm(reading: dict) -> dict | None:

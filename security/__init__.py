@@ -1,1 +1,1 @@
-"""Security: `credentials` of clients, `authentication` and `authorization` of servers, and TLS for both."""
+"""Security: client `credentials`, server `authentication` and `authorization`, and TLS for both."""

@@ -1,9 +1,9 @@
-"""The audit log: one line for each request that was refused or changed something, if authentication is enabled.
+"""The audit log. With authentication enabled, it has one line for each request that was denied or changed something.
 
 The logger is `magnetar.audit`. Values are quoted; quotes, line breaks and terminal control characters are escaped, so
-the choice of a role, topic or path name cannot forge a log line.
+that no role, topic or path name can forge a log line.
 
-Clients can cause any number of refusals, so lines about requests without effect are rate-limited per client
+Clients can cause any number of denials, so lines about requests without effect are rate-limited per client
 (`AuditLimit`). Changes are always logged.
 """
 
@@ -22,15 +22,15 @@ REFUSED = "refused"
 DONE = "done"
 PERIOD_S = 60.0
 REFUSALS_MAX = 60
-"""Limit of lines per client and `PERIOD_S` about requests that changed nothing."""
+"""Maximum number of lines per client and `PERIOD_S` about requests that changed nothing."""
 CLIENTS_MAX = 10_000
-"""Limit of tracked clients; the one with the oldest period is dropped first."""
+"""Maximum number of tracked clients; the one with the oldest period is dropped first."""
 _VALUE_CHARACTERS_MAX = 1024
 _log = logging.getLogger(LOGGER)
 
 
 def record(roles: Roles, address: str, operation: str, resource: str, outcome: str) -> None:
-    """Write one line.
+    """Write one audit line.
 
     Args:
         roles: the client's roles.
@@ -55,8 +55,8 @@ class _Written:
 class AuditLimit(logging.Filter):
     """Rate limit of lines about requests that changed nothing; for the logger `LOGGER`.
 
-    A client is a role, or an address if the role is unknown. The first line of a client after a period in which lines
-    were dropped ends with their number.
+    Clients are identified by role, or by address if the role is unknown. After a period with dropped lines, the
+    client's next line ends with the number of dropped lines.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -17,9 +17,10 @@ _Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class ClientCredentials:
-    """The credentials that a client uses with all servers. Create it once, as it caches tokens until they expire.
+    """Credentials that a client uses with all servers. Create one per client, as it caches tokens until they expire.
 
-    Methods marked as blocking may read files or call other servers: call them on a thread. All methods are thread-safe.
+    Methods marked as blocking may read files or call other servers, and must be called on a thread. All methods are
+    thread-safe.
 
     Attributes:
         security: the settings.
@@ -27,23 +28,23 @@ class ClientCredentials:
     """
 
     def __init__(self, security: ClientSecurity | None = None, authentication: Authentication | None = None) -> None:
-        """Create credentials; no file is read yet.
+        """Create credentials; files are read later.
 
         Args:
             security: settings; None for the defaults.
             authentication: used instead of a plugin named by the settings.
 
         Raises:
-            InvalidConfig: the plugin in the settings is unavailable, or both are given.
+            InvalidConfig: the plugin in the settings is unavailable, or both are set.
         """
         self.security = security or ClientSecurity()
         if authentication is not None:
             if self.security.auth_plugin:
-                raise InvalidConfig("authentication and auth_plugin say the same; give one of them")
+                raise InvalidConfig("authentication and auth_plugin are mutually exclusive")
             if not isinstance(authentication, Authentication):
                 raise InvalidConfig(
-                    f"authentication is of type {type(authentication).__name__}; give AuthenticationToken(…) or another"
-                    " subclass of magnetar.client.Authentication"
+                    f"invalid authentication of type {type(authentication).__name__}: expected"
+                    " AuthenticationToken(…) or another subclass of magnetar.client.Authentication"
                 )
         self.authentication = authentication or _named(self.security)
         self._lock = Lock()
@@ -62,29 +63,29 @@ class ClientCredentials:
         return bool(self.security.tls_certificate_file) or ours is not None
 
     def check_url(self, *urls: str | None) -> None:
-        """Check that TLS settings are given only with a TLS URL.
+        """Reject TLS settings without a TLS URL.
 
         Raises:
-            InvalidConfig: names the TLS settings that would have no effect.
+            InvalidConfig: TLS settings would have no effect; the message names them.
         """
         if any(url is not None and url.startswith(TLS_URLS) for url in urls):
             return
         given = list(self.security.tls_settings)
         if self.method == "tls":
-            given.append("authentication by method tls")
+            given.append("authentication method tls")
         if given:
             shown = ", ".join(url for url in urls if url)
             raise InvalidConfig(
-                f"{', '.join(given)} is of use on TLS only, and {shown} has none; give pulsar+ssl:// or https://, or"
-                " leave it out"
+                f"{', '.join(given)} requires TLS, which {shown} does not use: use pulsar+ssl:// or https://, or omit"
+                " the setting"
             )
 
     def data(self) -> bytes:
         """Return the ``auth_data`` for CONNECT or the answer to a challenge. Blocking.
 
         Raises:
-            CredentialsUnavailable, ConnectionLost, AuthenticationError: no credentials are available; the text has the
-                reason, without secrets.
+            CredentialsUnavailable, ConnectionLost, AuthenticationError: no credentials are available; the message
+                contains the reason, but no secrets.
         """
         if self.authentication is None:
             return b""
@@ -92,11 +93,11 @@ class ClientCredentials:
             return self.authentication.data()
         except MagnetarError:
             raise
-        except Exception as error:  # from user code; its text may contain a secret
+        except Exception as error:  # from user code; its message may contain a secret
             raise self._failed(error) from error
 
     def headers(self) -> dict[str, str]:
-        """Return the headers for an HTTP request. Blocking; raises as `data`."""
+        """Return the headers for an HTTP request. Blocking; raises the same errors as `data`."""
         if self.authentication is None:
             return {}
         try:
@@ -108,10 +109,10 @@ class ClientCredentials:
 
     def _failed(self, error: Exception) -> CredentialsUnavailable:
         kind = type(self.authentication).__name__
-        return CredentialsUnavailable(f"{kind} gave no credentials: it raised {type(error).__name__}")
+        return CredentialsUnavailable(f"{kind} raised {type(error).__name__} instead of returning credentials")
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context for a new connection: the previous one unless a file has changed. Blocking.
+        """Return the TLS context for a new connection, which is reused until a file changes. Blocking.
 
         Raises:
             CredentialsUnavailable: a file cannot be read, or its content cannot be used.
@@ -129,7 +130,7 @@ class ClientCredentials:
 
 
 def _named(security: ClientSecurity) -> Authentication | None:
-    """Return the plugin named in the settings; the plugins are imported only if needed."""
+    """Return the plugin named in the settings; plugins are imported only if needed."""
     if not security.auth_plugin:
         return None
     from .credentials.plugins import authentication_of

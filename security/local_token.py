@@ -1,4 +1,4 @@
-"""The token of a standalone on this machine, which clients use automatically."""
+"""Token of a local standalone, which clients use automatically."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TOKEN_FILE = "token"  # noqa: S105 (a name)
-"""File in the data directory."""
+"""Token file in the data directory."""
 ADDRESSES_FILE = "token.addresses"
-"""File beside it: the addresses that accept the token, one per line. Other servers on this machine never receive it."""
+"""File next to it with the addresses that accept the token, one per line. The token is never sent to other servers."""
 
 STATE_KEY_FILE = "state.key"
-"""File beside them: the key that generates state store tokens."""
+"""File next to them with the key that generates state store tokens."""
 
 
 def local_token_of(data_dir: Path, urls: Iterable[str]) -> dict[str, str]:
-    """Return the settings for using the token in a data directory; empty without a token or for other servers.
+    """Return settings that use the token in a data directory; empty without a token or for other servers.
 
     Args:
         data_dir: the server's data directory.
-        urls: the URLs that the client will use; all must be that server's addresses.
+        urls: URLs that the client will use; all of them must be addresses of that server.
 
     Returns:
         fields of `ClientSecurity`.

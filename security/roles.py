@@ -10,9 +10,9 @@ class Roles:
     """The roles of a client.
 
     Attributes:
-        role: role of the connected peer; None for a valid credential without a role, which few operations accept.
+        role: role of the connected peer; None for valid credentials without a role, which few operations accept.
         original: role of the proxy's client; None without a proxy. Both roles need permission.
-        expires_at: when the credential expires, in seconds since the epoch; None for never.
+        expires_at: expiry time of the credentials, in seconds since the epoch; None for never.
     """
 
     role: str | None

@@ -1,11 +1,11 @@
 """Server TLS: a context created from files, and replaced when the files change.
 
-Design: asyncio takes one context per listener, and certificates can be added to a context but not removed. So the
-listener gets a context that delegates each connection to the current one: changed files create a new current context,
-and a certificate removed from a file is not trusted any more. If files cannot be read, the current context stays and an
-error is logged. The files are checked in a thread, once per period, as the event loop must not wait for a disk.
+Design: asyncio accepts one context per listener, and certificates can be added to a context but not removed. So the
+listener has a context that delegates each connection to the current one. Changed files create a new current context, so
+removing a certificate from a file revokes trust in it. If files cannot be read, the current context remains in use and
+an error is logged. Files are checked on a thread, once per period, because the event loop must not wait for a disk.
 
-Source: Pulsar's broker.conf, settings `tls…`; RFC 8996 for the minimum of TLS 1.2.
+Source: Pulsar's broker.conf, settings `tls…`; RFC 8996 for the minimum version TLS 1.2.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..errors import InvalidConfig
 from .server_tls_settings import ServerTls
 
 MIN_PERIOD_S = 1.0
-"""Minimum interval for checking files, for the setting that means at each connection."""
+"""Interval for checking files if the setting requests a check on each connection."""
 
 log = logging.getLogger(__name__)
 
 
 def make_context(settings: ServerTls) -> ssl.SSLContext:
-    """Return a server's context; reads files, so do not call it on an event loop.
+    """Return a server's context. Blocking: reads files.
 
     Client certificates are requested if `tlsTrustCertsFilePath` is set, and are always verified.
 
     Raises:
-        InvalidConfig: names the setting whose file cannot be used.
+        InvalidConfig: a file cannot be used; the message names its setting.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = sorted(ssl.TLSVersion[name.replace(".", "_")] for name in settings.protocols)
@@ -42,7 +42,7 @@ def make_context(settings: ServerTls) -> ssl.SSLContext:
             context.set_ciphers(":".join(settings.ciphers))
         except ssl.SSLError as error:
             raise InvalidConfig(
-                "tlsCiphers names no cipher of OpenSSL; give names as `openssl ciphers` does"
+                "tlsCiphers contains no known cipher: use names printed by `openssl ciphers`"
             ) from error
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     try:
@@ -72,16 +72,16 @@ def _trust(context: ssl.SSLContext, setting: str, file: str) -> None:
 
 
 def _bad_files(*names_and_files: str) -> InvalidConfig:
-    """Return the error for files of which one is missing, unreadable or invalid."""
+    """Return the error for a set of files of which one is missing, unreadable or invalid."""
     pairs = list(zip(names_and_files[::2], names_and_files[1::2], strict=True))
     for setting, file in pairs:
         try:
             with Path(file).open("rb"):
                 pass
         except OSError as error:
-            return InvalidConfig(f"{setting}: {file} cannot be read: {error.strerror}")
+            return InvalidConfig(f"{setting}: cannot read {file}: {error.strerror}")
     shown = " and ".join(f"{setting} {file}" for setting, file in pairs)
-    return InvalidConfig(f"{shown}: no PEM that TLS can use, or certificate and key are no pair")
+    return InvalidConfig(f"{shown}: invalid PEM, or the certificate does not match the key")
 
 
 class _CurrentContext(ssl.SSLContext):
@@ -102,7 +102,7 @@ class TlsServerContext:
     """
 
     def __init__(self, settings: ServerTls) -> None:
-        """Read the files; call it in a thread.
+        """Create a context from the files. Blocking: call it on a thread.
 
         Raises:
             InvalidConfig: the files cannot be used.
@@ -113,9 +113,9 @@ class TlsServerContext:
         self.context.current = make_context(settings)
 
     def reload(self) -> bool:
-        """Use changed files for new connections; return whether they are used. Call it in a thread.
+        """Use changed files for new connections; return whether they were loaded. Blocking: call it on a thread.
 
-        Files that cannot be used are ignored until they change again.
+        Unusable files are ignored until they change again.
         """
         marks = file_marks(self._settings.files)
         if marks == self._seen:
@@ -124,13 +124,13 @@ class TlsServerContext:
         try:
             self.context.current = make_context(self._settings)
         except InvalidConfig as error:
-            log.error("the files of TLS have changed and cannot be used, the former ones stay in force: %s", error)
+            log.error("cannot use changed TLS files, keeping the previous ones: %s", error)
             return False
-        log.info("the files of TLS have changed; new connections use them")
+        log.info("loaded changed TLS files for new connections")
         return True
 
     async def keep_current(self, changed: Callable[[], None] = lambda: None) -> None:
-        """Look at the files once a period, for ever; ``changed`` is called after a change. Cancellation: safe."""
+        """Check the files periodically and forever; ``changed`` is called after a reload. Cancellation: safe."""
         while True:
             await asyncio.sleep(self._settings.refresh_check_s or MIN_PERIOD_S)
             if await asyncio.to_thread(self.reload):
@@ -138,7 +138,7 @@ class TlsServerContext:
 
 
 def file_marks(files: tuple[str, ...]) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what tells whether a file is another one, also where it was exchanged by a rename or a link."""
+    """Return marks that change when a file is modified or replaced, even by a rename or a link."""
 
     def mark(file: str) -> tuple[int, int, int] | None:
         try:

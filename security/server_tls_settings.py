@@ -19,12 +19,13 @@ class ServerTls:
 
     Attributes:
         certificate_file: `tlsCertificateFilePath`; the server's certificate and intermediate certificates.
-        key_file: `tlsKeyFilePath`; its private key, without a passphrase.
-        trust_certs_file: `tlsTrustCertsFilePath`; the CAs trusted for client certificates. Empty requests none.
+        key_file: `tlsKeyFilePath`; the certificate's private key, without a passphrase.
+        trust_certs_file: `tlsTrustCertsFilePath`; the CAs trusted for client certificates. If empty, none are
+            requested.
         requires_client_certificate: `tlsRequireTrustedClientCertOnConnect`; otherwise client certificates are optional.
         crl_file: `tlsCrlFilePath` (an extension); certificate revocation lists of the CAs.
         protocols: `tlsProtocols`; any of TLSv1.2 and TLSv1.3.
-        ciphers: `tlsCiphers`; TLS 1.2 ciphers by OpenSSL's names. Empty uses OpenSSL's defaults.
+        ciphers: `tlsCiphers`; TLS 1.2 ciphers with OpenSSL's names. If empty, OpenSSL's defaults apply.
         refresh_check_s: `tlsCertRefreshCheckDurationSec`; interval for checking the files; 0 means once a second.
     """
 
@@ -38,27 +39,26 @@ class ServerTls:
     refresh_check_s: float = 300.0
 
     def __post_init__(self) -> None:
-        """Check each setting by itself; `check_together` checks combinations.
+        """Validate each setting individually; `check_together` validates combinations.
 
         Raises:
-            InvalidConfig: names the setting and the allowed values.
+            InvalidConfig: a setting is invalid; the message names it and the allowed values.
         """
         for name in self.protocols:
             if name not in VERSIONS:
-                raise InvalidConfig(f"tlsProtocols: {name[:40]!r} is not spoken; give {' or '.join(VERSIONS)}")
+                raise InvalidConfig(f"unsupported tlsProtocols value {name[:40]!r}: expected {' or '.join(VERSIONS)}")
         if not self.protocols:
-            raise InvalidConfig(f"tlsProtocols is empty; give {' or '.join(VERSIONS)}")
+            raise InvalidConfig(f"tlsProtocols is empty: expected {' or '.join(VERSIONS)}")
         if not 0 <= self.refresh_check_s <= MAX_REFRESH_CHECK_S:
             raise InvalidConfig(
-                f"tlsCertRefreshCheckDurationSec {self.refresh_check_s:g} is out of range; give 0 to"
-                f" {MAX_REFRESH_CHECK_S}"
+                f"invalid tlsCertRefreshCheckDurationSec {self.refresh_check_s:g}: expected 0 to {MAX_REFRESH_CHECK_S}"
             )
 
     def check_together(self, port_settings: str) -> None:
-        """Check that the settings suffice for a TLS listener.
+        """Validate that the settings suffice for a TLS listener.
 
         Args:
-            port_settings: the names of the settings that enable the listener, for errors.
+            port_settings: names of the settings that enable the listener, for errors.
 
         Raises:
             InvalidConfig: a required setting is missing.
@@ -66,18 +66,18 @@ class ServerTls:
         for name, value in (("tlsCertificateFilePath", self.certificate_file), ("tlsKeyFilePath", self.key_file)):
             if not value:
                 raise InvalidConfig(
-                    f"{port_settings} needs {name}; `magnetar certificates create` makes one for trying"
+                    f"{port_settings} requires {name}: create a test certificate with `magnetar certificates create`"
                 )
         for name, is_set in (
             ("tlsRequireTrustedClientCertOnConnect", self.requires_client_certificate),
             ("tlsCrlFilePath", bool(self.crl_file)),
         ):
             if is_set and not self.trust_certs_file:
-                raise InvalidConfig(f"{name} needs tlsTrustCertsFilePath, which says whose client certificates count")
+                raise InvalidConfig(f"{name} requires tlsTrustCertsFilePath, which names the trusted client CAs")
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files to read."""
+        """All configured files."""
         all_files = self.certificate_file, self.key_file, self.trust_certs_file, self.crl_file
         return tuple(file for file in all_files if file)
 

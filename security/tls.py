@@ -9,11 +9,11 @@ from ..wire.printable import one_line
 from .credentials.client_security import ClientSecurity
 
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2
-"""Minimum TLS version of servers and clients: earlier versions are insecure."""
+"""Minimum TLS version of servers and clients, as earlier versions are insecure."""
 
 
 def client_context(security: ClientSecurity, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:
-    """Return a client's TLS context. Blocking: it reads the files.
+    """Return a client's TLS context. Blocking: reads the files.
 
     Args:
         security: the client's settings.
@@ -41,7 +41,7 @@ def _trust(context: ssl.SSLContext, file: str) -> None:
     if not file:
         context.load_default_certs()
         found = ssl.get_default_verify_paths()
-        if found.cafile is None and found.capath is None:  # a system without any, such as a small container
+        if found.cafile is None and found.capath is None:  # a system without certificates, such as a small container
             import certifi
 
             context.load_verify_locations(cafile=certifi.where())
@@ -54,7 +54,7 @@ def _trust(context: ssl.SSLContext, file: str) -> None:
 
 def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
     def refuse() -> str:
-        raise CredentialsUnavailable(f"the key {key} has a password; give one without")
+        raise CredentialsUnavailable(f"private key {key} is password-protected: use a key without a password")
 
     try:
         context.load_cert_chain(certificate, key, password=refuse)
@@ -64,5 +64,5 @@ def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 def _said(what: str, file: str, error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"{what} {file} is not valid PEM, or does not match: {error.reason or one_line(str(error))}"
-    return f"{what} {file} cannot be read: {error.strerror or error}"
+        return f"{what} {file}: invalid PEM, or key mismatch: {error.reason or one_line(str(error))}"
+    return f"cannot read {what} {file}: {error.strerror or error}"

@@ -1,10 +1,10 @@
 """A TLS listener that limits unfinished handshakes.
 
 Design: asyncio's servers do not expose a client until its handshake is complete, so a client that stalls in the
-handshake could not be evicted. This listener accepts clients itself and tracks unfinished handshakes in order: above
-`MAX_HANDSHAKES`, or fewer if the process may open few files, the oldest is dropped for the newest. This bounds the open
-files; and however many clients connect and stay silent, another one still gets in, as long as fewer than that connect
-during its handshake.
+handshake could not be evicted. This listener accepts clients itself and tracks unfinished handshakes in order. Above
+`MAX_HANDSHAKES`, or fewer if the process may open few files, the oldest is dropped in favour of the newest. This bounds
+the number of open files. New clients can always connect, however many silent clients there are, unless as many others
+connect during their handshake.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ HANDSHAKE_TIMEOUT_S = 10.0
 MAX_HANDSHAKES = 512
 BACKLOG = 1024
 _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-"""For example IPv6 `localhost` on a machine without IPv6."""
+"""For example, IPv6 `localhost` on a machine without IPv6."""
 
 log = logging.getLogger(__name__)
 
 
 def most_handshakes() -> int:
-    """Return a listener's limit of unfinished handshakes."""
+    """Return a listener's maximum number of unfinished handshakes."""
     return part(HANDSHAKES, MAX_HANDSHAKES)
 
 
 class TlsListener:
-    """Accepts clients on bound sockets, which it closes at the end. Bound to the running event loop.
+    """Accepts clients on bound sockets, which it owns. Bound to the running event loop.
 
     Attributes:
-        sockets: the sockets that it listens on.
+        sockets: the listening sockets.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TlsListener:
         make: Callable[[], asyncio.BaseProtocol],
         timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
-        """Start listening.
+        """Create the listener and start listening.
 
         Args:
             sockets: bound sockets.
@@ -86,14 +86,14 @@ class TlsListener:
             except ConnectionError:
                 continue  # the client disconnected before it was accepted
             self._begin(client)
-            await asyncio.sleep(0)  # sock_accept does not yield to the loop if a client is waiting already
+            await asyncio.sleep(0)  # sock_accept does not yield to the loop if a client is already waiting
 
     def _begin(self, client: socket.socket) -> None:
         if len(self._unfinished) >= self._max:
             oldest = next(iter(self._unfinished))
             del self._unfinished[oldest]
             oldest.cancel()
-            log.info("the oldest of %d unfinished TLS handshakes gives way to a new client", self._max)
+            log.info("dropped the oldest of %d unfinished TLS handshakes for a new client", self._max)
         handshake = self._tasks.start(self._shake_hands(client), "handshake")
         self._unfinished[handshake] = None
 
@@ -110,15 +110,15 @@ class TlsListener:
                 self._make, client, ssl=self._context, ssl_handshake_timeout=self._timeout_s
             )
         except OSError as error:  # a TLS error, a timeout, or a disconnect; the connection is closed
-            log.debug("a client shook no hands: %s", error)
+            log.debug("TLS handshake with a client failed: %s", error)
 
     def close(self) -> None:
-        """Stop accepting clients, and drop those whose handshake is not complete."""
+        """Stop accepting clients, and drop clients whose handshake is not complete."""
         for one in (*self._accepting, *self._unfinished):
             one.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the tasks to end. Cancellation: safe; call again."""
+        """Wait until the tasks have ended. Cancellation: safe; may be called again."""
         await self._tasks.close()
 
 
@@ -131,10 +131,10 @@ async def bound(host: str, port: int) -> list[socket.socket]:
 
     Args:
         host: name or address; empty for all addresses.
-        port: 0 chooses a free port for each.
+        port: port; 0 selects a free port for each socket.
 
     Raises:
-        OSError: an address is in use, or the machine has none of them.
+        OSError: an address is in use, or the machine has none of the addresses.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

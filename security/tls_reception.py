@@ -1,9 +1,9 @@
-"""TLS reception into one buffer per thread, instead of new memory for each record.
+"""TLS reception into one buffer per thread, instead of a new buffer for each record.
 
-Design: for a plain `asyncio.Protocol`, the TLS of asyncio and uvloop allocates 256 KiB per record, of which it fills at
-most 16 KiB; that costs about as much as decrypting. An `asyncio.BufferedProtocol` supplies the memory, and receives all
-available records at once. One buffer suffices for all connections of a thread, as it is filled and emptied within one
-call of the event loop; the protocol receives a copy, which it may keep.
+Design: for a plain `asyncio.Protocol`, asyncio and uvloop allocate 256 KiB per TLS record, of which they fill at most
+16 KiB; this costs about as much as decryption. An `asyncio.BufferedProtocol` supplies the buffer, and receives all
+available records in one call. One buffer suffices for all connections of a thread, because it is filled and emptied
+within one call of the event loop; the protocol receives a copy, which it may keep.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import asyncio
 import threading
 
 BUFFER_BYTES = 1 << 18
-"""The size that event loops also read at once."""
+"""Buffer size, which equals the read size of event loops."""
 _ROOM_BYTES = 1 << 10
-"""Event loops request slightly more than their read size."""
+"""Extra space, because event loops request slightly more than their read size."""
 _of_thread = threading.local()
 
 

@@ -1,8 +1,8 @@
 """Test support: functions under test, and the stand-ins used by this package's own tests.
 
-`FunctionTest` runs a function in a test, on a broker in memory and with a clock that the test advances; `pytest_plugin`
-provides it as a fixture. `BrokerThread` is the broker itself, in the test's process. `SimulatedDisk` replaces the disk
-under the broker's storage: it can run full, fail on request, and lose unsynced data in a power failure.
+`FunctionTest` runs a function in a test, on an in-memory broker and with a clock that the test advances;
+`pytest_plugin` provides it as a fixture. `BrokerThread` runs a broker in the test's process. `SimulatedDisk` replaces
+the disk of the broker's storage; it can fill up, fail on request, and lose unsynced data in a power failure.
 """
 
 from .broker_thread import BrokerThread

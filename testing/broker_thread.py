@@ -1,4 +1,4 @@
-"""A broker in a thread of this process, for tests of producers and consumers."""
+"""A broker on a thread of this process, for tests of producers and consumers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..broker.storage.store import Storage
 from ..metadata.store.sqlite import SqliteStore
 
 _TIMEOUT_S = 60.0
-"""For starting, stopping and each call."""
+"""Timeout for starting, stopping and each call, in seconds."""
 
 _T = TypeVar("_T")
 
@@ -27,10 +27,10 @@ _T = TypeVar("_T")
 class BrokerThread:
     """A broker on its own event loop and thread, so that the test may block; it listens on a free port.
 
-    It has no REST interface and no workers: topics are created on first use.
+    The broker has no REST interface and no workers; topics are created on first use.
 
     Attributes:
-        service: the broker; belongs to its loop (`call`).
+        service: the broker, which must only be used on its loop (`call`).
     """
 
     def __init__(self, directory: Path, storage: StorageConfig | None = None, **settings: Any) -> None:
@@ -67,7 +67,7 @@ class BrokerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_TIMEOUT_S)
 
     def close(self) -> None:
-        """Stop the broker and its thread; its data stays in the directory."""
+        """Stop the broker and its thread; the data directory remains."""
         try:
             self.call(self._stop())
         finally:

@@ -1,11 +1,11 @@
-"""A clock controlled by the test, and the event loop that runs by it.
+"""A clock controlled by the test, and the event loop that uses it.
 
 Design: the loop's time is the machine's monotonic clock plus the time by which the test has advanced it, so timers on
-the loop (delays, retry pauses, expiry) work unchanged. The clock advances from timer to timer: only when there is
-nothing left to do does it jump to the next one due, so that a pause which follows another begins where that one ended.
-The loop's selector knows when there is nothing left, because it is asked to wait; the clock is advanced there.
+the loop (delays, retry pauses, expiry) work unchanged. The clock advances from timer to timer: it jumps to the next due
+timer only when the loop is idle, so that consecutive pauses start where the previous one ended. The selector detects
+idleness, because the loop only waits in it when idle, and advances the clock.
 
-While the test does not advance it, the clock runs at normal speed.
+Unless the test advances it, the clock runs at normal speed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class MovableClock:
     """The time of a loop, in seconds; readable from any thread, advanced by `advance`."""
 
     def __init__(self) -> None:
-        """Start at the machine's time."""
+        """Create a clock that starts at the machine's time."""
         self.moved_s = 0.0
 
     def time(self) -> float:
-        """Return the wall clock's seconds since 1970."""
+        """Return the wall-clock time, in seconds since 1970."""
         return time.time() + self.moved_s
 
     def monotonic(self) -> float:
@@ -87,14 +87,14 @@ class MovableLoop(asyncio.SelectorEventLoop):
     """An event loop whose time a test controls.
 
     Attributes:
-        clock: its time.
+        clock: the loop's clock.
     """
 
     def __init__(self, clock: MovableClock) -> None:
         """Create the loop.
 
         Args:
-            clock: its time; not shared with other loops.
+            clock: the loop's clock, which must not be shared with other loops.
         """
         self.clock = clock
         self._waits = _Selector(clock)
@@ -104,11 +104,11 @@ class MovableLoop(asyncio.SelectorEventLoop):
         super().__init__(self._waits)
 
     def time(self) -> float:
-        """Return the loop's seconds."""
+        """Return the loop's time in seconds."""
         return self.clock.monotonic()
 
     def watch(self, is_busy: Callable[[], bool]) -> Callable[[], None]:
-        """Stop the clock while ``is_busy`` returns true; returns a function that ends this."""
+        """Stop the clock while ``is_busy`` returns true; return a function that cancels this."""
         self._workers.append(is_busy)
         return lambda: self._workers.remove(is_busy)
 
@@ -116,7 +116,7 @@ class MovableLoop(asyncio.SelectorEventLoop):
         return self._jobs > 0 or any(is_busy() for is_busy in self._workers)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run a function in a thread; the clock does not advance meanwhile."""
+        """Run a function on a thread; the clock does not advance meanwhile."""
         future = super().run_in_executor(executor, func, *args)
         self._jobs += 1
         future.add_done_callback(self._job_done)
@@ -126,14 +126,14 @@ class MovableLoop(asyncio.SelectorEventLoop):
         self._jobs -= 1
 
     def advance(self, seconds: float, timeout_s: float) -> None:
-        """Advance the clock, and return when all due work is done (call it from another thread than the loop's).
+        """Advance the clock, and return when all due work is done. Must be called from another thread than the loop's.
 
         Args:
-            seconds: by how much, 0 or more; 0 waits until there is nothing left to do.
-            timeout_s: limit in seconds of real time.
+            seconds: number of seconds, 0 or more; 0 waits until the loop is idle.
+            timeout_s: timeout in seconds of real time.
 
         Raises:
-            OperationTimeout: work was still running at the limit.
+            OperationTimeout: work was still running at the timeout.
         """
         arrived: Future[None] = Future()
 
@@ -147,8 +147,8 @@ class MovableLoop(asyncio.SelectorEventLoop):
         except TimeoutError:
             self.call_soon_threadsafe(self._waits.stop)
             raise OperationTimeout(
-                f"the clock was to be moved by {seconds:g} s, and after {timeout_s:g} s a function was still at work;"
-                " look what it waits for"
+                f"cannot advance the clock by {seconds:g} s: a function was still running after {timeout_s:g} s:"
+                " check what the function waits for"
             ) from None
 
 
@@ -159,9 +159,9 @@ class LoopThread:
         """Start the thread.
 
         Args:
-            loop: loop to run.
+            loop: the loop to run.
             name: thread name.
-            timeout_s: for each `call`.
+            timeout_s: timeout of each `call`.
         """
         self.loop = loop
         self._timeout_s = timeout_s

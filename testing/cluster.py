@@ -1,7 +1,7 @@
-"""The environment of functions under test: a broker in memory or an existing one, and other services for instances.
+"""The environment of functions under test: an in-memory or existing broker, and other services for instances.
 
-One cluster serves all tests of a process, because starting it takes longer than a test. Tests are still isolated: each
-has its own topics and its own state table.
+One cluster serves all tests of a process, because starting it takes longer than a test. Tests are isolated by separate
+topics and state tables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .memory_broker import MemoryBroker
 
 SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"
 ADMIN_URL_VARIABLE = "MAGNETAR_TEST_ADMIN_URL"
-"""Different from the command line's variables: tests must not run on a production broker by accident."""
+"""Differs from the command line's variables, so that tests do not run on a production broker by accident."""
 _KEEP_ALIVE_S = 86_400.0
 _ANSWER_S = 10.0
 _IN_MEMORY = "/dev/shm"  # noqa: S108 (made by mkdtemp)
@@ -44,11 +44,11 @@ class Cluster:
     """
 
     def __init__(self, service_url: str = "", admin_url: str = "") -> None:
-        """Start what is needed.
+        """Start the required services.
 
         Args:
-            service_url: URL of an existing broker; empty to start one in memory.
-            admin_url: its REST interface; empty for the default port if the broker has its default port.
+            service_url: URL of an existing broker; empty to start an in-memory broker.
+            admin_url: URL of its REST interface; empty for the default port of a broker on its default port.
         """
         self.is_real = bool(service_url)
         self.service_url = service_url
@@ -80,14 +80,14 @@ class Cluster:
         return self._thread.call(coroutine, timeout_s)
 
     def directory(self) -> Path:
-        """Return a new directory."""
+        """Create a directory and return its path."""
         self._number += 1
         directory = self._directory / str(self._number)
         directory.mkdir()
         return directory
 
     def time(self) -> float:
-        """Return the seconds since 1970, by the clock that tests control."""
+        """Return the seconds since 1970 by the clock that tests control."""
         return self._clock.time()
 
     def advance(self, seconds: float, timeout_s: float) -> None:
@@ -124,17 +124,17 @@ class Cluster:
         return int(subscriptions.get(subscription, {}).get("msgBacklog", 0))
 
     async def drop_duplicates(self, topic: str) -> None:
-        """Enable deduplication of a topic; the broker in memory has it enabled for all."""
+        """Enable deduplication for a topic; the in-memory broker has it enabled for all topics."""
         if self.is_real:
             await asyncio.to_thread(switch_on, self.admin_url, topic)
 
     @property
     def admin_url(self) -> str:
-        """The REST interface of an existing broker."""
+        """URL of an existing broker's REST interface."""
         return self._admin_url or derive_admin_url(self.service_url)
 
     def abandon(self) -> None:
-        """Remove the files at the end of the process, which ends its threads and connections."""
+        """Remove the files when the process exits, which ends its threads and connections."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
@@ -146,11 +146,11 @@ def _shared(process: int, service_url: str, admin_url: str) -> Cluster:
 
 
 def shared_cluster() -> Cluster:
-    """Return the cluster of this process, chosen by environment variables; the first call starts it."""
+    """Return this process's cluster, configured by environment variables; the first call starts it."""
     service_url = os.environ.get(SERVICE_URL_VARIABLE, "")
     return _shared(os.getpid(), service_url, os.environ.get(ADMIN_URL_VARIABLE, ""))
 
 
 def _fast_directory() -> str | None:
-    """Return a directory in memory, None for the default."""
+    """Return an in-memory directory, or None for the default."""
     return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None

@@ -6,7 +6,7 @@
             assert f.output() == "HELLO"
 
 The function runs in the same pipeline as on a worker, with acknowledgements, redelivery, state and guarantees, on the
-broker of `cluster.py`.
+broker in `cluster.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAME = re.compile(r"[^\w.-]+")
 
 
 class FunctionFailed(AssertionError):
-    """The function raised, or its instance ended; the text is the traceback."""
+    """The function raised, or its instance ended; the message is the traceback."""
 
 
 class NoOutput(AssertionError):
@@ -58,10 +58,10 @@ class NoOutput(AssertionError):
 
 
 class FunctionTest:
-    """A running function, from ``with`` to its end.
+    """A function that runs within a ``with`` block.
 
     Attributes:
-        timeout_s: how long `output` waits for a message, and everything else for the function, in real seconds.
+        timeout_s: timeout of all waits, for example of `output`, in real seconds.
         state: the function's state: ``f.state["key"]``.
         cluster: the cluster that it runs on.
     """
@@ -78,16 +78,16 @@ class FunctionTest:
         beside: FunctionTest | None = None,
         **settings: Any,
     ) -> None:
-        """Prepare; ``with`` starts the function.
+        """Create a test of a function, which is started by ``with``.
 
         Args:
-            function: a function, a class with a method ``process``, or an instance of such a class.
-            inputs: topics; None if ``settings`` name them.
+            function: a function, a class with a ``process`` method, or an instance of such a class.
+            inputs: input topics; None if ``settings`` contain them.
             output: output topic, or None.
             guarantee: ``ATLEAST_ONCE`` (the default), ``ATMOST_ONCE``, ``EFFECTIVELY_ONCE`` or ``MANUAL``.
             beside: another function under test, whose topics this one shares.
-            **settings: other config fields, such as ``user_config={"limit": 3}``, in Python's or JSON spelling. They
-                are validated as by `functions create`.
+            **settings: other config fields, such as ``user_config={"limit": 3}``, with Python or JSON names. They are
+                validated as by `functions create`.
 
         Raises:
             InvalidConfig: a setting is unknown or not supported.
@@ -99,7 +99,7 @@ class FunctionTest:
         self.cluster: Cluster = beside.cluster if beside is not None else shared_cluster()
         self._topics: OwnTopics = beside._topics if beside is not None else OwnTopics(f"-{_random()}")
         details = to_details(self._config)
-        details.source.subscriptionPosition = FROM_EARLIEST  # otherwise it would miss messages sent during its start
+        details.source.subscriptionPosition = FROM_EARLIEST  # otherwise messages sent during startup would be missed
         self._metadata = FunctionMetaData(functionDetails=details, functionUuid=uuid.uuid4().hex)
         self.state = TestedState(self.cluster, self._metadata, self.settle)
         self._instances: list[TestedInstance] = []
@@ -110,13 +110,13 @@ class FunctionTest:
         self._failures_before: list[str] = []  # unchecked failures of instances before a restart
         self._output_serde: SerDe = IdentitySerDe()
 
-    # -- beginning and end ----------------------------------------------------------------------------------------
+    # -- starting and stopping -------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        """Start the function, and return when it waits for messages.
+        """Start the function, and return once it is waiting for messages.
 
         Raises:
-            FunctionFailed: it cannot be loaded or started.
+            FunctionFailed: the function cannot be loaded or started.
         """
         self._client: AsyncClient = self.cluster.call(self.cluster.make_client(self._topics.name))
         try:
@@ -132,7 +132,7 @@ class FunctionTest:
         """Stop the function.
 
         Raises:
-            FunctionFailed: it raised, and the test did not check `failures`.
+            FunctionFailed: the function raised, and the test did not check `failures`.
         """
         try:
             if error is None:
@@ -142,7 +142,7 @@ class FunctionTest:
             self._stop()
 
     def restart(self) -> None:
-        """Restart the function, as after a crash of its process: its state is kept, its memory is lost.
+        """Restart the function, as after a process crash: state is retained, memory is lost.
 
         Unacknowledged messages are redelivered. A function that is a closure or an object keeps its references.
         """
@@ -194,8 +194,8 @@ class FunctionTest:
         """Send a message to the function and return its id.
 
         Args:
-            value: bytes are sent unchanged, dict and list as JSON, others by the function's annotation, or as text
-                without one; with a SerDe or schema on the input, a value for that.
+            value: bytes are sent unchanged, dicts and lists as JSON, and other values by the function's annotation, or
+                else as strings. If the input has a SerDe or schema, a value for it.
             topic: the input topic; the first by default.
             **options: ``key``, ``properties``, ``event_time_ms``, ``deliver_after`` (timedelta), ``deliver_at_ms`` and
                 other options of `client.Producer.send`.
@@ -229,11 +229,12 @@ class FunctionTest:
 
         Args:
             topic: the output topic by default; may be any topic that the function publishes to.
-            into: converts the bytes, such as ``bytes`` or ``json.loads``. By default the value has the function's
-                return type, by its SerDe or annotation; otherwise it is a number, text or bytes, the first that fits.
+            into: converts the bytes, such as ``bytes`` or ``json.loads``. By default, the value has the function's
+                return type, according to its SerDe or annotation; without these, it is a number, string or bytes,
+                whichever fits first.
 
         Raises:
-            FunctionFailed: the function raised, and no message is left that could result in an output.
+            FunctionFailed: the function raised, and no remaining message can produce an output.
             NoOutput: no output arrived.
         """
         message = self.output_message(topic=topic)
@@ -245,11 +246,11 @@ class FunctionTest:
         return into(message.data)
 
     def output_message(self, *, topic: str | None = None) -> Message:
-        """Return the next message unchanged, with ``data``, ``key`` and ``properties``; see `output`."""
+        """Return the next output as a message, with ``data``, ``key`` and ``properties``; see `output`."""
         found = self.cluster.call(self._next(self._output_name(topic)))
         if found is None:
             self._raise_failures()
-            raise NoOutput(f"nothing came on {self._output_name(topic)} within {self.timeout_s:g} s; {self._counted()}")
+            raise NoOutput(f"no output on {self._output_name(topic)} within {self.timeout_s:g} s: {self._counted()}")
         assert isinstance(found, Message)
         return found
 
@@ -270,7 +271,7 @@ class FunctionTest:
         return self._readers[topic]
 
     async def _next(self, topic: str) -> Message | None:
-        """Wait for a message; None if none arrives."""
+        """Wait for a message; return None on timeout."""
         reader = await self._reader(topic)
         until_s = time.monotonic() + self.timeout_s
         while time.monotonic() < until_s:
@@ -293,11 +294,11 @@ class FunctionTest:
             found.append(await reader.receive())
         return found
 
-    # -- what became of it ----------------------------------------------------------------------------------------
+    # -- checking the results -------------------------------------------------------------------------------------
 
     @property
     def backlog(self) -> int:
-        """Number of unacknowledged messages on all inputs, after all sent messages have been tried."""
+        """Number of unacknowledged messages on all inputs, after all sent messages have been attempted."""
         self.settle()
         return sum(
             self.cluster.call(self.cluster.backlog(self._topics.name(topic), self._subscription))
@@ -312,27 +313,27 @@ class FunctionTest:
 
     @property
     def logs(self) -> str:
-        """Log lines of the function's context logger, and of its instances."""
+        """Log lines of the function's context logger and of its instances."""
         return "".join(instance.log_text() for instance in self._instances)
 
     def settle(self) -> None:
         """Wait until all sent messages are processed, and the results are stored and acknowledged.
 
-        Does not wait for timers (a retry, a delayed message): see `advance`. Nor does it wait for messages on an input
-        that the function has paused.
+        Does not wait for timers, such as retries or delayed messages (see `advance`), or for messages on inputs that
+        the function has paused.
 
         Raises:
-            NoOutput: the function takes longer than `timeout_s`.
+            NoOutput: the function took longer than `timeout_s`.
         """
         self.cluster.call(self._settle(), self.timeout_s * 3 + 1)
 
     async def _settle(self) -> None:
         until_s = time.monotonic() + self.timeout_s
         looks = 0
-        while looks < 2:  # a taken message is counted a moment before it shows as in progress
+        while looks < 2:  # a received message is counted shortly before it counts as in progress
             looks = looks + 1 if self._is_through() else 0
             if time.monotonic() > until_s:
-                raise NoOutput(f"the function was still at work after {self.timeout_s:g} s; {self._counted()}")
+                raise NoOutput(f"the function was still running after {self.timeout_s:g} s: {self._counted()}")
             await asyncio.sleep(_LOOK_S / 5)
         await self._settle_all()
 
@@ -343,20 +344,20 @@ class FunctionTest:
                 await settlement.settle(())
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock of broker and function, and return when all work due by then is done.
+        """Advance the clock of broker and function, and return when all due work is done.
 
-        This triggers redelivery after a failure, delayed messages, and expiry. The clock jumps from one such moment to
-        the next, and stands still while the function works. Python's own clock (``time.time``) does not advance. With a
-        real broker this waits for the time to pass.
+        This triggers redelivery after a failure, delayed messages, and expiry. The clock jumps from one event to the
+        next, and stops while the function runs. Python's clock (``time.time``) is not affected. With a real broker,
+        this waits for the time to pass.
 
         Args:
             seconds: 0 or more.
 
         Raises:
-            OperationTimeout: the function is still working after `timeout_s` real seconds.
+            OperationTimeout: the function is still running after `timeout_s` real seconds.
         """
         if not 0 <= seconds < math.inf:
-            raise InvalidConfig(f"advance({seconds!r}): a clock does not go there; give 0 or more seconds")
+            raise InvalidConfig(f"invalid seconds {seconds!r}: must be a finite number >= 0")
         self.settle()
         self.cluster.advance(seconds, self.timeout_s)
         self.settle()
@@ -366,7 +367,7 @@ class FunctionTest:
         return self.cluster.time()
 
     def _is_through(self) -> bool:
-        """Return whether all sent messages have been taken and none is in progress."""
+        """Return whether all sent messages have been received and none is in progress."""
         if any(instance.end is not None for instance in self._instances):
             return True
         if any(_has_paused(instance) for instance in self._instances):
@@ -401,7 +402,7 @@ class FunctionTest:
     def _counted(self) -> str:
         totals = [instance.pipeline.stats.total for instance in self._instances]
         taken, done = sum(total.received for total in totals), sum(total.processed for total in totals)
-        return f"{self._sent} messages were sent, {taken} came to the function, {done} were processed"
+        return f"{self._sent} messages were sent, {taken} received, {done} processed"
 
     @property
     def _inputs(self) -> list[str]:
@@ -419,7 +420,7 @@ class FunctionTest:
     def _output_name(self, topic: str | None) -> str:
         name = topic or self._output
         if not name:
-            raise InvalidConfig("the function has no output topic; give output(topic=…)")
+            raise InvalidConfig("the function has no output topic: pass output(topic=…)")
         return name
 
 
@@ -440,12 +441,12 @@ def _checked(
     )  # fmt: skip
     check(config)
     if pattern := next((text for text, given in config.input_specs.items() if given.is_regex_pattern), ""):
-        raise InvalidConfig(f"the pattern {pattern} takes no topics: tests have topics of their own; give inputs=[…]")
+        raise InvalidConfig(f"pattern {pattern!r} is not supported, because tests use separate topics: list the inputs")
     return config
 
 
 def _has_paused(instance: TestedInstance) -> bool:
-    """Return whether the function has paused an input, so that messages may stay there."""
+    """Return whether the function has paused an input, on which messages may then remain."""
     settlement = instance.pipeline.settlement
     return isinstance(settlement, AtLeastOnce | EffectivelyOnce) and bool(settlement.steering.paused())
 

@@ -1,4 +1,4 @@
-"""The environment of a function under test: the test's process, with its imported modules."""
+"""The environment of a function under test, which is the test's process with its imported modules."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CLASS_NAME = f"{MODULE}.{ATTRIBUTE}"
 class TestedHome(ProcessHome):
     """Returns the test's function object, and imports everything else as the test does.
 
-    The function's output goes to the test's output; log records of the context's logger go to the instance's log, and
-    on to the root logger's handlers.
+    The function's output goes to the test's output. Log records of the context logger go to the instance's log and to
+    the root logger's handlers.
     """
 
     def __init__(self, function: object, spec: InstanceSpec, instance_log: InstanceLog) -> None:
-        """Prepare.
+        """Create the environment of an instance.
 
         Args:
-            function: a function, an object with a method `process`, or a class of such objects.
-            spec: the instance.
-            instance_log: receives its log records.
+            function: a function, an object with a `process` method, or a class of such objects.
+            spec: specification of the instance.
+            instance_log: receives the instance's log records.
         """
         super().__init__(spec.package)
         self._module = ModuleType(MODULE)

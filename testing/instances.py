@@ -16,16 +16,16 @@ from .home import TestedHome
 
 WORKER_ID = "test"
 GRACE_S = 2.0
-"""Time for the function to return at the end of the test."""
+"""Time that the function has to return at the end of a test, in seconds."""
 _LOOK_S = 0.001
 
 
 class TestedInstance:
-    """One instance; used from the test's thread.
+    """One instance, to be used on the test's thread.
 
     Attributes:
-        pipeline: its pipeline.
-        end: why it ended, empty if it was stopped; None while it runs.
+        pipeline: the instance's pipeline.
+        end: reason why the instance ended, empty if it was stopped; None while it runs.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class TestedInstance:
         cluster: Cluster,
         client: AsyncClient,
     ) -> None:
-        """Prepare."""
+        """Create an instance; `start` runs it."""
         self.end: str | None = None
         self._cluster = cluster
         directory = cluster.directory()
@@ -51,7 +51,7 @@ class TestedInstance:
         self._tasks: TaskSet
 
     def start(self, timeout_s: float) -> None:
-        """Start the instance, and return when it waits for messages or has ended."""
+        """Start the instance, and return once it is waiting for messages or has ended."""
         self._cluster.call(self._start(timeout_s), 2 * timeout_s)
         self._unwatch = self._cluster.loop.watch(lambda: self.pipeline.is_busy)
 
@@ -63,17 +63,17 @@ class TestedInstance:
         while not self.pipeline.is_running and self.end is None:
             if self._cluster.loop.time() > until_s:
                 trouble = self.pipeline.status().failureException
-                self.end = f"the function was not running after {timeout_s:g} s: {trouble or 'it is being started'}"
+                self.end = f"the function was not running after {timeout_s:g} s: {trouble or 'still starting'}"
             await asyncio.sleep(_LOOK_S)
 
     async def _run(self) -> None:
         try:
             self.end = await self.pipeline.run()
-        except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other
+        except Exception as error:  # noqa: BLE001  any error ends the instance
             self.end = reason_of(error)
 
     def log_text(self) -> str:
-        """Return its log so far."""
+        """Return the instance's log so far."""
         return self._spec.log_file.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:

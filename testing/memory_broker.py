@@ -18,11 +18,11 @@ from ..broker.storage.memory import MemoryStore
 from ..metadata.store.sqlite import SqliteStore
 from .clock import MovableClock
 
-_KEEP_ALIVE_S = 86_400.0  # advancing the clock by hours must not make a live peer look silent
+_KEEP_ALIVE_S = 86_400.0  # advancing the clock by hours must not time out live peers
 
 
 class MemoryBroker:
-    """A broker without REST interface, on the running event loop.
+    """A broker without a REST interface, on the running event loop.
 
     Attributes:
         service: the broker.
@@ -37,8 +37,8 @@ class MemoryBroker:
         """Start a broker on a free port of the loopback interface.
 
         Args:
-            clock: its time.
-            directory: for the metadata of tenants and namespaces.
+            clock: the broker's clock.
+            directory: directory for the metadata of tenants and namespaces.
         """
         store = await asyncio.to_thread(SqliteStore.open, directory / "metadata.sqlite")
         config = BrokerConfig(
@@ -57,7 +57,7 @@ class MemoryBroker:
         return cls(service)
 
     def backlog(self, topic: str, subscription: str) -> int:
-        """Return the number of a subscription's unacknowledged messages, or of entries if they are batched."""
+        """Return a subscription's number of unacknowledged messages, or of entries if messages are batched."""
         loaded = self.service.topics.get(topic)
         found = loaded.subscriptions.get(subscription) if loaded is not None else None
         return found.cursor.backlog_entries if found is not None else 0

@@ -1,4 +1,4 @@
-"""Separate topics for each test: the function sees the names from its config, the broker sees unique ones."""
+"""Separate topics for each test: the function uses the names in its config, the broker uses unique names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class OwnTopics:
     """The broker-side topic names of one test."""
 
     def __init__(self, ending: str) -> None:
-        """Prepare.
+        """Create the topic names of a test.
 
         Args:
-            ending: appended to the name of each topic.
+            ending: suffix of each topic name.
         """
         self._ending = ending
 

@@ -1,6 +1,6 @@
-"""The pytest plugin: a fixture, and the option that runs the same tests on a real broker.
+"""The pytest plugin: a fixture, and options to run the same tests on a real broker.
 
-It is not loaded automatically, so that it costs nothing if unused. In ``conftest.py`` beside the tests:
+The plugin is not loaded automatically, so that it costs nothing if unused. Load it in the tests' ``conftest.py``:
 
     pytest_plugins = ["magnetar.testing.pytest_plugin"]
 """
@@ -21,15 +21,15 @@ MakeFunction = Callable[..., FunctionTest]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     group = parser.getgroup("magnetar")
     group.addoption(
         "--magnetar-service-url", metavar="URL",
-        help=f"Test functions on this broker, pulsar://host:port, not on one in memory; else ${SERVICE_URL_VARIABLE}.",
+        help=f"Test functions on this broker, pulsar://host:port, not in memory (default: ${SERVICE_URL_VARIABLE}).",
     )  # fmt: skip
     group.addoption(
         "--magnetar-admin-url", metavar="URL",
-        help=f"REST interface of that broker, http://host:port; else ${ADMIN_URL_VARIABLE}, or port 8080 beside 6650.",
+        help=f"REST URL of that broker, http://host:port (default: ${ADMIN_URL_VARIABLE}, or port 8080 for 6650).",
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def magnetar_function() -> Iterator[MakeFunction]:
-    """Return a factory of `FunctionTest`; its functions are stopped at the end of the test."""
+    """Return a factory for `FunctionTest` whose functions are stopped at the end of the test."""
     with ExitStack() as running:
 
         def start(function: object, **settings: Any) -> FunctionTest:

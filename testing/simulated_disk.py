@@ -1,10 +1,10 @@
-"""A disk in memory that can lose unsynced data, run full and fail on request: for tests, shipped with the storage.
+"""An in-memory disk for tests that can lose unsynced data, fill up, and fail on request.
 
-Design: each file has two contents, the one visible to readers and the one on the medium. Between them are the pages
-written since the last sync, with all their versions. A power failure keeps, page by page, the medium's version or any
-later one; of the names created, changed and removed since a directory was last synced it keeps any subset. No order is
-preserved, because real disks and file systems do not guarantee one. A failed sync drops its pages from those still to
-be written, as kernels do: syncing again succeeds and proves nothing. The seed determines everything.
+Design: each file has two contents, one visible to readers and one on the medium, plus all versions of the pages written
+since the last sync. After a power failure, each page has the medium's version or any later one, and any subset of the
+name changes since a directory's last sync survives. No order is preserved, because real disks and file systems do not
+guarantee one. A failed sync discards its unwritten pages, as in kernels, so a retried sync succeeds but proves nothing.
+The seed determines all random choices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class SimulatedCrash(BaseException):
-    """The machine stopped in the middle of an operation; error handlers must not catch this."""
+    """The machine stopped during an operation; error handlers must not catch this."""
 
 
 class Operation(NamedTuple):
@@ -72,7 +72,7 @@ class _Inode:
         self.versions.clear()
 
     def lose(self, rng: random.Random) -> None:
-        """Keep a random part of the unsynced data; readers see the medium from then on."""
+        """Keep a random part of the unsynced data on the medium, and make the medium's content visible to readers."""
         size = rng.choice((len(self.medium), len(self.content)))
         if size > len(self.medium):
             self.medium.extend(bytes(size - len(self.medium)))
@@ -83,7 +83,7 @@ class _Inode:
         self.content = bytearray(self.medium)
 
     def fail_sync(self, rng: random.Random) -> None:
-        """Write a random part, then forget the rest; cached pages may be lost, too."""
+        """Write a random part and drop the rest; cached pages may be lost as well."""
         for page, versions in self.versions.items():
             fate = rng.random()
             if fate < 0.3:
@@ -108,10 +108,10 @@ class SimulatedDisk:
 
     Attributes:
         operations: number of operations so far.
-        crash_at: number of the operation during which the machine stops; None for never.
-        failures: errno to fail with, by operation number.
+        crash_at: number of the operation during which the machine stops, or None.
+        failures: errno to raise, by operation number.
         watch: called with each operation before it is executed.
-        boot: number of processes that have used the disk before.
+        boot: number of processes that have used the disk so far.
     """
 
     def __init__(self, seed: int = 0, capacity_bytes: int | None = None, sync_delay_s: float = 0.0) -> None:
@@ -125,15 +125,15 @@ class SimulatedDisk:
         self.counts: Counter[str] = Counter()
         self._names: dict[str, _Inode] = {}
         self._names_on_medium: dict[str, _Inode] = {}
-        self._changes: dict[str, list[Change]] = {}  # directory -> what its next sync makes durable
+        self._changes: dict[str, list[Change]] = {}  # directory -> changes that its next sync makes durable
         self._directories: set[str] = {"/"}
         self._locks: set[str] = set()
         self.boot = 0
 
-    # The end of a process, and the test's access.
+    # -- crashes, and access by tests
 
     def power_failure(self) -> None:
-        """Restart the machine: any part of the unsynced data is lost, and open files and locks are gone."""
+        """Restart the machine: any part of the unsynced data may be lost, and open files and locks become invalid."""
         for changes in self._changes.values():
             for change in changes:
                 if self._rng.random() < 0.5:
@@ -145,7 +145,7 @@ class SimulatedDisk:
         self.kill_process()
 
     def kill_process(self) -> None:
-        """End the process that uses the disk: nothing is lost now, but unsynced data may be lost later."""
+        """End the process that uses the disk: nothing is lost yet, but a later power failure may lose unsynced data."""
         self._locks.clear()
         self.boot += 1
         self.crash_at = None
@@ -156,7 +156,7 @@ class SimulatedDisk:
         return bytes(self._names[path].content)
 
     def set_content(self, path: str, content: bytes) -> None:
-        """Put a file on the medium, named and synced, replacing any existing one: to simulate damage."""
+        """Put a synced file on the medium, replacing any existing one, to simulate damage."""
         self._names[path] = self._names_on_medium[path] = _Inode(bytearray(content), bytearray(content))
 
     def paths(self) -> list[str]:
@@ -171,10 +171,10 @@ class SimulatedDisk:
             other.set_content(path, bytes(inode.content))
         return other
 
-    # The operations.
+    # -- disk operations
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
-        """See `Disk`."""
+        """Open a file, or create it with ``create``."""
 
         def act() -> SimulatedFile:
             inode = self._names.get(path)
@@ -188,7 +188,7 @@ class SimulatedDisk:
         return self.operate("open", path, act)
 
     def rename(self, old: str, new: str) -> None:
-        """See `Disk`."""
+        """Rename a file, replacing an existing one."""
 
         def act() -> None:
             inode = self._existing(old)
@@ -203,7 +203,7 @@ class SimulatedDisk:
         self.operate("rename", new, act)
 
     def remove(self, path: str) -> None:
-        """See `Disk`."""
+        """Remove a file."""
 
         def act() -> None:
             self._existing(path)
@@ -215,7 +215,7 @@ class SimulatedDisk:
         """Do nothing: this disk has no page cache."""
 
     def list(self, directory: str) -> list[str]:
-        """See `Disk`."""
+        """Return the sorted names in a directory."""
 
         def act() -> list[str]:
             if directory not in self._directories:
@@ -225,11 +225,11 @@ class SimulatedDisk:
         return self.operate("list", directory, act)
 
     def make_directory(self, path: str) -> None:
-        """See `Disk`."""
+        """Create a directory; durable immediately."""
         self.operate("make_directory", path, lambda: self._directories.add(path))
 
     def sync_directory(self, path: str) -> None:
-        """See `Disk`."""
+        """Make all pending name changes in a directory durable."""
 
         def act() -> None:
             for change in self._changes.pop(path, ()):
@@ -238,7 +238,7 @@ class SimulatedDisk:
         self.operate("sync_directory", path, act)
 
     def lock(self, path: str) -> SimulatedLock:
-        """See `Disk`."""
+        """Lock a file, or raise LockedByOther."""
 
         def act() -> SimulatedLock:
             if path in self._locks:
@@ -249,7 +249,7 @@ class SimulatedDisk:
         return self.operate("lock", path, act)
 
     def operate(self, kind: str, path: str, act: Callable[[], T]) -> T:
-        """Execute one operation, or the simulated failure."""
+        """Execute an operation, or its simulated failure."""
         self.operations += 1
         self.counts[kind] += 1
         if self.watch is not None:
@@ -257,7 +257,7 @@ class SimulatedDisk:
         if self.crash_at is not None and self.operations >= self.crash_at:
             if self.operations == self.crash_at and self._rng.random() < 0.5:
                 act()
-            raise SimulatedCrash(f"in operation {self.operations}, {kind} {path}")
+            raise SimulatedCrash(f"stopped in operation {self.operations}: {kind} {path}")
         number = self.failures.pop(self.operations, None)
         if number is not None:
             raise OSError(number, os.strerror(number), path)
@@ -290,7 +290,7 @@ class SimulatedFile:
         self._boot = boot
 
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
-        """See `DiskFile`."""
+        """Write ``parts`` consecutively at an offset; durable after `sync`."""
         data = b"".join(parts)
 
         def act() -> None:
@@ -300,11 +300,11 @@ class SimulatedFile:
         self._operate("write", act)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `DiskFile`."""
+        """Return up to ``length`` bytes at an offset."""
         return self._operate("read", lambda: bytes(self._inode.content[offset : offset + length]))
 
     def sync(self) -> None:
-        """See `DiskFile`."""
+        """Make the content durable."""
         if self._disk.sync_delay_s:
             time.sleep(self._disk.sync_delay_s)
         try:
@@ -314,7 +314,7 @@ class SimulatedFile:
             raise
 
     def preallocate(self, length: int) -> None:
-        """See `DiskFile`."""
+        """Extend the file to ``length`` bytes with zeros."""
 
         def act() -> None:
             size = len(self._inode.content)
@@ -325,15 +325,15 @@ class SimulatedFile:
         self._operate("preallocate", act)
 
     def size(self) -> int:
-        """See `DiskFile`."""
+        """Return the size in bytes."""
         return len(self._inode.content)
 
     def close(self) -> None:
-        """See `DiskFile`."""
+        """Do nothing: a simulated file holds no resources."""
 
     def _operate(self, kind: str, act: Callable[[], T]) -> T:
         if self._boot != self._disk.boot:
-            raise SimulatedCrash(f"{kind} {self._path} by a process that has ended")
+            raise SimulatedCrash(f"{kind} {self._path} after the end of the process")
         return self._disk.operate(kind, self._path, act)
 
 
@@ -345,7 +345,7 @@ class SimulatedLock:
         self._path = path
 
     def close(self) -> None:
-        """See `DiskLock`."""
+        """Release the lock."""
         self._locks.discard(self._path)
 
 

@@ -13,17 +13,17 @@ from .cluster import Cluster
 
 
 class TestedState:
-    """Reads and changes state: stored values are bytes, counters are ints, and missing keys raise KeyError.
+    """Reads and changes state. Values are bytes, counters are ints, and missing keys raise KeyError.
 
-    All sent messages are processed before a key is read.
+    Reading a key first waits until all sent messages are processed.
     """
 
     def __init__(self, cluster: Cluster, metadata: FunctionMetaData, settle: Callable[[], None]) -> None:
-        """Prepare.
+        """Create the state of a function.
 
         Args:
-            cluster: holds the state.
-            metadata: the function.
+            cluster: cluster that stores the state.
+            metadata: metadata of the function.
             settle: waits until the function is idle.
         """
         self._cluster = cluster
@@ -50,7 +50,7 @@ class TestedState:
         return self.get(key) is not None
 
     def __setitem__(self, key: str, value: bytes | str | int) -> None:
-        """Set a key before the function reads it; an int creates a counter."""
+        """Set a key, for the function to read; an int creates a counter."""
         name = key.encode()
         if isinstance(value, int):
             self._apply(Delete(name), Increment(name, value))

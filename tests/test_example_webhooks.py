@@ -58,7 +58,7 @@ def test_every_order_is_in_a_parquet_file(tmp_path: Path, monkeypatch: pytest.Mo
         url = f"http://127.0.0.1:{port}/orders"
         send = [sys.executable, "send.py", url, "open sesame", str(ORDERS)]
         done = subprocess.run(send, capture_output=True, text=True, timeout=120, check=False)
-        assert (done.returncode, done.stdout) == (0, f"{ORDERS} orders are stored\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, f"sent {ORDERS} orders\n"), done.stderr
         refused = subprocess.run([*send[:3], "wrong", "1"], capture_output=True, text=True, timeout=60, check=False)
         assert "401" in refused.stderr
         command("produce", "orders", "-s", "", "-m", "no order").ok()

@@ -86,7 +86,7 @@ def test_function_of_a_script_is_deployed_with_its_own_module(shell: Shell, serv
     assert json.loads(answer) == {"ride": 7, "fare": 19.5}
     assert config == "{'minute': 0.5}"
     assert refusal.startswith(
-        "function stuck cannot be pickled: closure variable client of main.<locals>.<lambda> is of type"
+        "cannot pickle function stuck: closure variable client of main.<locals>.<lambda> has type"
     )
     shell.wait_until_running("fare")
 

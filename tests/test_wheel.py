@@ -52,13 +52,13 @@ def test_every_folder_says_what_it_is() -> None:
 
 def test_source_tree_says_that_it_is_never_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MAGNETAR_PURE", raising=False)
-    assert why_pure(tmp_path) == "a source tree is never compiled"
+    assert why_pure(tmp_path) == "source trees are never compiled"
 
 
 def test_installed_package_gives_the_recorded_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MAGNETAR_PURE", raising=False)
-    (tmp_path / REASON_FILE).write_text("no C compiler was found when it was built\n")
-    assert why_pure(tmp_path) == "no C compiler was found when it was built"
+    (tmp_path / REASON_FILE).write_text("no C compiler was found at build time\n")
+    assert why_pure(tmp_path) == "no C compiler was found at build time"
 
 
 def test_variable_that_turns_compiled_modules_off_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +70,12 @@ def missing_for_compiling() -> str:
     """Return the reason that a wheel built on this machine records, empty if it is compiled."""
     chosen = os.environ.get("CC")
     if chosen and shutil.which(chosen.split()[0]) is None:
-        return f"the C compiler of CC={chosen!r} was not found when it was built"
+        return f"the C compiler CC={chosen!r} was not found at build time"
     usual = ((sysconfig.get_config_var("CC") or "cc").split()[0], "cc", "gcc", "clang")
     if not chosen and not any(map(shutil.which, usual)):
-        return "no C compiler was found when it was built"
+        return "no C compiler was found at build time"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "Python.h (on Debian: python3-dev) was not found when it was built"
+        return "Python.h (on Debian: python3-dev) was not found at build time"
     return ""
 
 
@@ -156,7 +156,7 @@ def test_source_distribution_has_all_files_of_the_repository(source: Path) -> No
 @pytest.mark.parametrize("is_pure", [False, True])
 def test_wheel_runs_in_an_empty_environment(tmp_path: Path, builder: Path, source: Path, is_pure: bool) -> None:
     variables = {"MAGNETAR_HOME_URL": HOME_URL, "MAGNETAR_PURE": "1"} if is_pure else {"MAGNETAR_HOME_URL": HOME_URL}
-    missing = "MAGNETAR_PURE was set when it was built" if is_pure else missing_for_compiling()
+    missing = "MAGNETAR_PURE was set at build time" if is_pure else missing_for_compiling()
     done = built(builder, source, tmp_path, variables)
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = tmp_path.glob("*.whl")
@@ -200,9 +200,9 @@ def why_not_compiled(wheel_directory: Path) -> str:
 @pytest.mark.parametrize(
     ("compiler", "reason"),
     [
-        ("no-such-cc", "the C compiler of CC='no-such-cc' was not found when it was built\n"),
+        ("no-such-cc", "the C compiler CC='no-such-cc' was not found at build time\n"),
         pytest.param(
-            "false", "the C compiler failed when it was built, pip install -v shows how\n", marks=NEEDS_COMPILER
+            "false", "the C compiler failed at build time: run pip install -v for details\n", marks=NEEDS_COMPILER
         ),
     ],
 )
@@ -221,7 +221,7 @@ def test_build_that_must_compile_fails_with_the_reason(tmp_path: Path, builder: 
     done = built(builder, source, tmp_path, {"CC": "no-such-cc", "MAGNETAR_COMPILED": "1"})
     assert done.returncode != 0
     assert (
-        "MAGNETAR_COMPILED is set, and magnetar cannot be compiled: the C compiler of CC" in done.stdout + done.stderr
+        "MAGNETAR_COMPILED is set, but magnetar cannot be compiled: the C compiler of CC" in done.stdout + done.stderr
     )
 
 
@@ -236,5 +236,5 @@ def test_module_that_mypyc_rejects_is_named_in_the_wheel(tmp_path: Path, builder
     done = built(builder, copy, tmp_path, {})
     assert done.returncode == 0, done.stdout + done.stderr
     reason = why_not_compiled(tmp_path)
-    assert reason.startswith("mypyc failed when it was built: magnetar/wire/runs.py:"), reason
+    assert reason.startswith("mypyc failed at build time: magnetar/wire/runs.py:"), reason
     assert "Incompatible types in assignment" in reason

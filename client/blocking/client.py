@@ -1,4 +1,4 @@
-"""The blocking client itself: where blocking producers, consumers and readers come from."""
+"""The blocking client, which creates blocking producers, consumers and readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A client of a cluster, for blocking code."""
+    """A blocking client of a cluster."""
 
     def __init__(self, service_url: str, config: ClientConfig | None = None, *, admin_url: str | None = None):
         """Start the client's thread. Connections are opened on demand.
@@ -51,7 +51,7 @@ class Client:
             raise
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client stays with its thread and its connections")
+        raise TypeError("a client cannot be pickled: create one in each process")
 
     def __enter__(self) -> Client:
         return self
@@ -62,14 +62,14 @@ class Client:
     @property
     def functions(self) -> Functions:
         """The cluster's functions: deploy, inspect and delete them."""
-        from ..deploy.functions import Functions  # with it come httpx and cloudpickle
+        from ..deploy.functions import Functions  # imports httpx and cloudpickle
 
         return Functions(self._thread, self._client.functions)
 
     def create_producer(
         self, topic: str, config: ProducerConfig | None = None, *, schema: Schema[Any] | None = None
     ) -> Producer:
-        """Create a producer for a topic; with a schema, one that sends values.
+        """Create a producer for a topic. With a schema, it sends values instead of bytes.
 
         Args:
             topic: topic name.
@@ -77,8 +77,8 @@ class Client:
             schema: encodes values; the broker checks that it is compatible with the topic's schema.
 
         Raises:
-            IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
-            BrokerError: the broker refuses (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
+            IncompatibleSchema: ``schema`` is incompatible with the topic's schema.
+            BrokerError: the broker rejected the request (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         if schema is None:
@@ -103,12 +103,12 @@ class Client:
             subscription_name: subscription name.
             config: settings.
             message_listener: called with the consumer and each message, one at a time, on one of the client's listener
-                threads; it may call any method of the client. `Consumer.receive` cannot be used then.
+                threads; it may call any method of the client. `Consumer.receive` is then unavailable.
             schema: decodes messages, which then have a `value`.
 
         Raises:
             IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
-            BrokerError: the broker refuses (`ConsumerBusy`, `TopicNotFound`, …).
+            BrokerError: the broker rejected the request (`ConsumerBusy`, `TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         inner: AsyncConsumer | MergedConsumer | TypedConsumer[Any]
@@ -133,14 +133,14 @@ class Client:
 
         Args:
             topic: topic name.
-            start_message_id: EARLIEST, LATEST or a message; reading begins after it, or with it if ``start_inclusive``.
-            config: settings. ``start_inclusive`` with LATEST begins with the newest message.
+            start_message_id: EARLIEST, LATEST or a message; reading starts after it, or at it with ``start_inclusive``.
+            config: settings. ``start_inclusive`` with LATEST starts at the newest message.
             schema: decodes messages, which then have a `value`.
 
         Raises:
             InvalidConfig: the topic is partitioned.
             IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
-            BrokerError: the broker refuses (`TopicNotFound`, …).
+            BrokerError: the broker rejected the request (`TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         call = self._thread.call
@@ -160,14 +160,14 @@ class Client:
 
         Raises:
             IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
-            BrokerError: the broker refuses (`TopicNotFound`, …).
+            BrokerError: the broker rejected the request (`TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         inner = self._thread.call(self._client.create_table_view(topic, subscription_name, schema=schema))
         return TableView(self._thread, inner, self._listeners)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the full names of a topic's partitions, or of the topic itself if it has none."""
+        """Return the full names of a topic's partitions, or the topic's own full name if it is not partitioned."""
         return self._thread.call(self._client.partitions(topic))
 
     def get_schema_info(self, topic: str, version: bytes | None = None) -> SchemaInfo:

@@ -24,12 +24,12 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
 
     @property
     def subscription_name(self) -> str:
-        """Name of the subscription."""
+        """Subscription name."""
         return self._inner.subscription
 
     @property
     def is_active(self) -> bool:
-        """Whether the broker delivers to this consumer now."""
+        """Whether the broker currently delivers to this consumer."""
         return self._inner.is_active
 
     def __iter__(self) -> Iterator[Message]:
@@ -63,7 +63,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(self._inner.resume_message_listener)
 
     def statistics(self) -> ConsumerStatistics | dict[str, ConsumerStatistics]:
-        """Return the consumer's statistics; for several topics or partitions, those of each.
+        """Return the consumer's statistics, separately for each topic or partition if there are several.
 
         Raises:
             InvalidConfig: the client does not collect statistics.
@@ -75,11 +75,11 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
 
         Raises:
             OperationTimeout: no message arrived within ``timeout_millis``; a later call returns it.
-            InvalidConfig: the consumer has a listener, or ``timeout_millis`` is not a number from 0 on.
-            MagnetarError: as the asyncio `Consumer.receive`.
+            InvalidConfig: the consumer has a listener, or ``timeout_millis`` is negative or not a number.
+            MagnetarError: see the asyncio `Consumer.receive`.
         """
         if self._inner.has_listener:
-            raise InvalidConfig(f"the messages of {self.topic} go to its listener; subscribe without message_listener")
+            raise InvalidConfig(f"receive cannot be used on a consumer with a message_listener (topic {self.topic})")
         return self._thread.call(self._inner.receive(timeout_millis=timeout_millis))
 
     def batch_receive(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
@@ -88,10 +88,10 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         Returns: an empty list if no message arrived within ``timeout_millis``.
 
         Raises:
-            InvalidConfig: as `receive`.
+            InvalidConfig: see `receive`.
         """
         if self._inner.has_listener:
-            raise InvalidConfig(f"the messages of {self.topic} go to its listener; subscribe without message_listener")
+            raise InvalidConfig(f"receive cannot be used on a consumer with a message_listener (topic {self.topic})")
         return self._thread.call(self._batch(max_messages, timeout_millis))
 
     async def _batch(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
@@ -108,7 +108,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.wait(lambda: self._inner.ack(message))
 
     def acknowledge_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge many messages at once; waits for the broker if ``ack_receipts`` is on."""
+        """Acknowledge several messages in one batch; waits for the broker if ``ack_receipts`` is on."""
         self._thread.call(self._ack_all(messages))
 
     async def _ack_all(self, messages: Sequence[Message]) -> None:
@@ -127,11 +127,11 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
     ) -> None:
         """Send a message to the retry letter topic, from which it is redelivered, and acknowledge it.
 
-        After ``max_redeliver_count`` times it goes to the dead letter topic instead.
+        After ``max_redeliver_count`` redeliveries, the message is sent to the dead letter topic instead.
 
         Raises:
-            InvalidConfig: the consumer does not have ``retry_enable``.
-            MagnetarError: the message was not stored there, and is not acknowledged.
+            InvalidConfig: ``retry_enable`` is not set.
+            MagnetarError: the message was not stored, and is not acknowledged.
         """
         self._thread.call(self._inner.reconsume_later(message, delay_millis, properties))
 
@@ -140,12 +140,12 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(self._inner.redeliver_unacknowledged)
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription: the next message is the first after ``target``.
+        """Move the subscription: the next message will be the first one after ``target``.
 
         Args:
-            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
-                or later is next.
-            inclusive: with a message id, begin with that message itself.
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first
+                message published at or after it is next.
+            inclusive: with a message id, start at that message instead of after it.
 
         Raises:
             BrokerError, OperationTimeout, ConnectionLost: the subscription may not have moved.

@@ -22,7 +22,7 @@ class LoopThread:
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="magnetar-client", daemon=True)
         self._is_stopped = False
-        self._handing_over = threading.Lock()  # calls submitted before the stop run before it
+        self._handing_over = threading.Lock()  # previously submitted calls still run
         self._thread.start()
 
     def _run(self) -> None:
@@ -39,7 +39,7 @@ class LoopThread:
         """Run a coroutine on the loop and return its result."""
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RuntimeError("a blocking call from the client's own thread would wait for ever; use another thread")
+            raise RuntimeError("a blocking call in the client's own thread would deadlock: call from another thread")
         with self._handing_over:
             if self._is_stopped:
                 coroutine.close()
@@ -52,7 +52,7 @@ class LoopThread:
                 raise ClosedError("the client was closed during the call") from None
             raise
         except BaseException:
-            future.cancel()  # KeyboardInterrupt: the result is not needed any more
+            future.cancel()  # KeyboardInterrupt: the result is unused
             raise
 
     def run(self, call: Callable[[], None]) -> None:
@@ -64,14 +64,14 @@ class LoopThread:
         self.call(_awaited(call))
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Run a function on the loop without waiting."""
+        """Schedule a function on the loop without waiting for it."""
         with self._handing_over:
             if self._is_stopped:
                 raise ClosedError("the client is closed")
             self.loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         with self._handing_over:
             is_first = not self._is_stopped
             self._is_stopped = True

@@ -1,4 +1,4 @@
-"""What producers, consumers and readers of a blocking client have in common."""
+"""Base class of the blocking client's producers, consumers and readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _A = TypeVar(
 
 
 class Part(Generic[_A]):
-    """A producer, consumer or reader of a blocking client, which has the asyncio one on the client's thread."""
+    """A blocking producer, consumer or reader; wraps an asyncio one that runs on the client's thread."""
 
     def __init__(self, thread: LoopThread, inner: _A):
         self._thread = thread
@@ -39,14 +39,14 @@ class Part(Generic[_A]):
 
     @property
     def topic(self) -> str:
-        """Full name of the topic; of several, all names, separated by commas."""
+        """Full name of the topic; several names are separated by commas."""
         return self._inner.topic
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker is serving this one now."""
+        """Whether it is currently connected to a broker."""
         return self._inner.is_connected
 
     def close(self) -> None:
-        """Close it; a consumer sends its acknowledgements before, a reader is forgotten by the broker."""
+        """Close the object. A consumer first sends pending acknowledgements; a reader's subscription is deleted."""
         self._thread.call(self._inner.close())

@@ -45,12 +45,12 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
 
     @property
     def name(self) -> str:
-        """Name of the producer."""
+        """Producer name."""
         return self._inner.name
 
     @property
     def last_sequence_id(self) -> int:
-        """Sequence id of the last message that the broker has stored, -1 before the first."""
+        """Sequence id of the last message that the broker has stored, or -1 before the first."""
         return self._inner.last_sequence_id
 
     def send(self, content: Any, **options: Unpack[SendOptions]) -> MessageId:
@@ -65,10 +65,10 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             SchemaSerializationError: the value does not fit the schema; nothing was sent.
             QueueFull: too many messages are pending and ``block_if_queue_full`` is off.
             MessageTooLarge: the message exceeds the broker's size limit.
-            OperationTimeout: not stored within ``send_timeout_ms``; it may still be stored later.
+            OperationTimeout: the message was not stored within ``send_timeout_ms``, but may still be stored later.
             ClosedError: the producer is closed, or was closed before the message was stored.
-            BrokerError: the broker permanently refuses the message or the producer.
-            InvalidConfig: an option is invalid, or both delivery times are given.
+            BrokerError: the broker permanently rejected the message or the producer.
+            InvalidConfig: an option is invalid, or both delivery times are set.
         """
         if self._schema is not None:
             content, options = encode(self._schema, content, options)
@@ -86,7 +86,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             QueueFull: too many messages are pending and ``block_if_queue_full`` is off; otherwise the call waits.
             ClosedError: the client is closed.
             InvalidConfig: an option is invalid.
-            SchemaSerializationError: as `send`.
+            SchemaSerializationError: see `send`.
         """
         if self._schema is not None:
             content, options = encode(self._schema, content, options)
@@ -100,7 +100,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             if not self._inner.blocks_if_full:
                 raise QueueFull(
                     f"{len(waiting) + self._inner.pending_messages} messages of producer {self.name} are pending,"
-                    f" the limit is max_pending_messages={self._inner.max_pending_messages};"
+                    f" the limit is max_pending_messages={self._inner.max_pending_messages}:"
                     " wait for callbacks or set block_if_queue_full"
                 )
             self._thread.call(self._inner.ready())
@@ -108,7 +108,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             waiting.append((content, options, callback))
             is_first = len(waiting) == 1
         if is_first:
-            # Only the first message wakes the loop, which takes along all that follow until then.
+            # Only the first message wakes the loop, which then sends all messages submitted meanwhile.
             self._thread.soon(self._take_over)
 
     def _take_over(self) -> None:
@@ -120,13 +120,13 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
                 future = self._inner.send_nowait(content, **options)
             except Exception as error:  # noqa: BLE001  may come from a user's router; later messages are still sent
                 if isinstance(error, QueueFull) and self._inner.blocks_if_full:
-                    # Several threads may have seen the same free slots: the excess waits here, in order.
+                    # Several threads may have seen the same free slots: excess messages wait here, in order.
                     self._waiting_for_room = self._tasks.start(self._take_over_later(), "wait for room")
                     return
                 _call_back(callback, error if isinstance(error, MagnetarError) else MagnetarError(repr(error)), None)
             else:
                 future.add_done_callback(partial(_report, callback))
-            # Popped last: a message submitted meanwhile sees a non-empty queue, and this loop takes it along.
+            # Popped last: a message submitted meanwhile sees a non-empty queue, and is sent by this loop.
             waiting.popleft()
 
     async def _take_over_later(self) -> None:
@@ -141,7 +141,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         await call()
 
     def statistics(self) -> ProducerStatistics | list[ProducerStatistics]:
-        """Return the producer's statistics; for a partitioned topic, those of each partition.
+        """Return the producer's statistics, separately for each partition of a partitioned topic.
 
         Raises:
             InvalidConfig: the client does not collect statistics.
@@ -149,7 +149,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         return self._inner.statistics()
 
     def flush(self) -> None:
-        """Send the open batch and wait until all messages submitted before are stored."""
+        """Send the open batch and wait until all previously submitted messages are stored."""
         self._thread.call(self._when_all_taken_over(self._inner.flush))
 
     def close(self) -> None:
@@ -175,4 +175,4 @@ def _call_back(callback: _Callback | None, error: MagnetarError | None, message_
     try:
         callback(error, message_id)
     except Exception:
-        log.exception("the callback of send_async raised")
+        log.exception("send_async callback raised")

@@ -19,7 +19,7 @@ class Reader(Part[AsyncReader | TypedReader[Any]]):
 
         Raises:
             OperationTimeout: no message arrived within ``timeout_millis``; a later call returns it.
-            MagnetarError: as the asyncio `Consumer.receive`.
+            MagnetarError: see the asyncio `Consumer.receive`.
         """
         return self._thread.call(self._inner.read_next(timeout_millis=timeout_millis))
 
@@ -28,12 +28,12 @@ class Reader(Part[AsyncReader | TypedReader[Any]]):
         return self._thread.call(self._inner.has_message_available())
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the reader's position: the next message is the first after ``target``.
+        """Move the reader: the next message will be the first one after ``target``.
 
         Args:
-            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
-                or later is next.
-            inclusive: with a message id, begin with that message itself.
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first
+                message published at or after it is next.
+            inclusive: with a message id, start at that message instead of after it.
 
         Raises:
             BrokerError, OperationTimeout, ConnectionLost: the position may not have changed.

@@ -1,4 +1,4 @@
-"""The table view of a blocking client."""
+"""The blocking client's table view."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TableView:
         return self._inner.topic
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, or None; raises as the asyncio `TableView.get`."""
+        """Return the value of a key, or None; raises the same errors as the asyncio `TableView.get`."""
         return self._inner.get(key)
 
     def __getitem__(self, key: str) -> Any:
@@ -70,7 +70,7 @@ class TableView:
         told.wait()
 
     def refresh(self) -> None:
-        """Wait until the table has everything that was published before this call."""
+        """Wait until the table contains everything published before this call."""
         self._thread.call(self._inner.refresh())
 
     def close(self) -> None:

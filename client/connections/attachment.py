@@ -2,9 +2,9 @@
 
 Design: each attempt consists of the same steps (lookup, connection, guard, then PRODUCER or SUBSCRIBE), any of which
 may fail. The first time, the caller waits for the result: permanent errors are raised immediately, others are retried
-until the operation timeout. Later attempts are retried in the background without limit, because the messages and
-acknowledgements that the owner holds matter more than an early error; only errors that the owner declares final end
-them.
+until the operation timeout. Later attempts are retried in the background without limit, because keeping the owner's
+messages and acknowledgements matters more than failing early; only errors that the owner declares final stop the
+retries.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Attachable(ABC):
         errors.NotAllowed,
     )
     """Errors that permanently end an object that was attached before; all others are retried. The default is for
-    consumers. ConsumerBusy is not final: the consumer's own half-open connection may be the one in the way."""
+    consumers. ConsumerBusy is not final: the consumer's own half-open connection may be what blocks it."""
     _closed_at_once: str
-    """Error text, after the broker's address, if the broker closes the object before it responds."""
+    """Error message, after the broker's address, for an object that the broker closes before responding."""
     _connection: Connection | None = None
     _is_attached = False
     _setback = ""
@@ -67,7 +67,7 @@ class Attachable(ABC):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the object is attached to a broker now."""
+        """Whether the object is currently attached to a broker."""
         return self._is_attached
 
     def _ports(self, connection: Connection) -> dict[int, Any]:
@@ -84,7 +84,7 @@ class Attachable(ABC):
 
     @abstractmethod
     def _on_attached(self, connection: Connection, answer: Any) -> None:
-        """Start working on a connection."""
+        """Start using a connection."""
 
     @abstractmethod
     def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
@@ -119,7 +119,7 @@ class Attachable(ABC):
         self._on_attached(connection, answer)
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Handle the end on a connection (called by it)."""
+        """Handle the loss of a connection (called by the connection)."""
         if self._connection is not connection:
             return
         self._connection = None
@@ -136,7 +136,7 @@ class Attachable(ABC):
 
 
 class Attachment:
-    """Attaches one producer or consumer to its topic's broker, as often as necessary."""
+    """Attaches one producer or consumer to its topic's broker, and reattaches it after each connection loss."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Attachment:
         Cancellation: safe; the owner closes the object if the broker created it.
 
         Raises:
-            BrokerError: the broker refuses, or is still not ready at the operation timeout.
+            BrokerError: the broker rejected the request, or was not ready by the operation timeout.
             ConnectionLost, OperationTimeout: no broker was reached within the operation timeout.
         """
         await Retry(RETRIED, self._backoff, self._budget_s).call(lambda: self._attach(owner))
@@ -178,9 +178,9 @@ class Attachment:
             return
 
         def failed(failure: BaseException) -> None:
-            # An error that `_reopen` does not retry; the owner must not stay detached silently.
+            # An error that `_reopen` does not retry; the owner must not remain detached silently.
             if not isinstance(failure, ClosedError):  # the client was closed
-                log.error("%s: attaching again failed for good", self._topic, exc_info=failure)
+                log.error("%s: reattaching failed permanently", self._topic, exc_info=failure)
             owner.fail(failure if isinstance(failure, MagnetarError) else MagnetarError(f"{self._topic}: {failure!r}"))
 
         self._task = self._tasks.start(self._reopen(owner, at_once), f"reattach {self._topic}", failed)
@@ -195,14 +195,14 @@ class Attachment:
                 await self._attach(owner)
             except RETRIED_LATER as error:
                 if isinstance(error, owner._final):
-                    log.error("%s: attaching again is refused for good: %s", self._topic, error)
+                    log.error("%s: broker permanently rejected reattaching: %s", self._topic, error)
                     owner.fail(error)
                     return
-                owner._setback = f"; the last setback: {error}"
+                owner._setback = f"; last error: {error}"
                 failures += 1
-                # Warnings for failures 1, 2, 4, 8, …: a broker that stays away must not flood the log.
+                # Warnings for failures 1, 2, 4, 8, …: an unreachable broker must not flood the log.
                 level = logging.WARNING if failures & (failures - 1) == 0 else logging.DEBUG
-                log.log(level, "%s: attaching again failed (%d times so far): %s", self._topic, failures, error)
+                log.log(level, "%s: reattaching failed (attempt %d): %s", self._topic, failures, error)
             else:
                 return
 

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Cluster:
-    """A cluster, for one client and the objects that it creates.
+    """The cluster as used by one client and the objects that it creates.
 
     Attributes:
         config: the client's settings.
@@ -35,7 +35,7 @@ class Cluster:
         producer_ids: generates producer ids, unique in the client.
         consumer_ids: generates ids for consumers, watches and locks, unique in the client.
         credentials: the client's credentials.
-        is_ended: whether new operations are refused.
+        is_ended: whether new operations are rejected.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Cluster:
 
         Args:
             service_url: ``pulsar://host:port`` or ``pulsar+ssl://host:port``, several hosts separated by commas.
-            client_version: version text, shown by brokers.
+            client_version: version string, shown by brokers.
             config: settings.
             rng: source of randomness.
             clock: wall time in seconds.
@@ -91,15 +91,15 @@ class Cluster:
         return await self.retried(lambda: self._lookup.broker_of(topic))
 
     async def topics(self, namespace: str, mode: pb.CommandGetTopicsOfNamespace.Mode, pattern: str) -> list[str]:
-        """Return the full names of a namespace's topics; as `Lookup.topics`."""
+        """Return the full names of a namespace's topics; see `Lookup.topics`."""
         return await self.retried(lambda: self._lookup.topics(namespace, mode, pattern))
 
     async def schema(self, topic: TopicName, version: bytes | None) -> SchemaInfo:
-        """Return a topic's schema in one version; as `Lookup.schema`."""
+        """Return a topic's schema in one version; see `Lookup.schema`."""
         return await self.retried(lambda: self._lookup.schema(topic, version))
 
     async def create_schema(self, topic: TopicName, schema: pb.Schema) -> bytes:
-        """Register a schema with a topic unless it exists there; return its version.
+        """Register a schema with a topic if it is not registered yet; return its version.
 
         Cancellation: the schema may have been registered.
         """
@@ -122,7 +122,7 @@ class Cluster:
         Cancellation: safe.
 
         Raises:
-            MagnetarError: no broker is reachable, or it refuses the client; as `ConnectionPool.connection`.
+            MagnetarError: no broker is reachable, or the broker rejected the client; see `ConnectionPool.connection`.
         """
         await Retry(RETRIED, self._backoff(), within_s).call(self._lookup.service)
 
@@ -136,7 +136,7 @@ class Cluster:
     async def retried(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Return the result of ``ask``, retrying retryable errors until the operation timeout.
 
-        Cancellation: as ``ask``.
+        Cancellation: same as for ``ask``.
         """
         return await Retry(RETRIED, self._backoff(), self.config.operation_timeout_s).call(ask)
 
@@ -184,13 +184,13 @@ class Cluster:
         return Backoff(self.config.backoff_initial_ms / 1000, self.config.backoff_max_ms / 1000, self.rng)
 
     def random_name(self) -> str:
-        """Return a random name: 40 bits in hexadecimal."""
+        """Return a random name of 40 bits in hexadecimal."""
         return f"{self.rng.getrandbits(40):010x}"
 
     # -- closing --------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Check that the client is open.
+        """Raise ClosedError if the client is closed.
 
         Raises:
             ClosedError: the client is closed.
@@ -199,7 +199,7 @@ class Cluster:
             raise ClosedError("the client is closed")
 
     def end(self) -> None:
-        """Refuse new operations; existing objects may still use their connections."""
+        """Reject new operations; existing objects may still use their connections."""
         self.is_ended = True
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Client settings, which concern its connections; the rules of `client.config` apply here, too."""
+"""Client settings, which concern connections; the rules of `client.config` also apply here."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class ClientConfig:
     Attributes:
         operation_timeout_s: timeout of one request, and of creating a producer or consumer including retries.
         connection_timeout_s: timeout of connecting, including the handshake.
-        keep_alive_s: interval between PINGs. A connection that receives nothing for another interval is closed.
+        keep_alive_s: interval between PINGs. A connection that stays silent for another interval is closed.
         backoff_initial_ms: first wait before a retry; doubles with each retry.
         backoff_max_ms: longest wait before a retry.
         max_redirects: how many times a lookup may be redirected to another broker.
         listener_name: advertised listener of the brokers to connect to (`advertisedListeners`); empty for the default.
         description: added to the client version that brokers show.
-        memory_limit_bytes: total limit of pending messages of all producers; 0 means no limit besides those of each
-            producer. At the limit, ``block_if_queue_full`` of each producer applies.
+        memory_limit_bytes: total size limit of the pending messages of all producers; 0 means only the limits of each
+            producer apply. At the limit, ``block_if_queue_full`` of each producer applies.
         stats_interval_s: interval at which producers and consumers log their statistics; 0 disables statistics.
         message_listener_threads: number of threads on which the blocking client calls message listeners.
         authentication: the client's credentials, for example `AuthenticationToken`.
-        auth_plugin: the same by name: ``token``, ``basic``, ``tls``, ``oauth2``, the class name of a Pulsar plugin, or
-            ``module:Class``.
+        auth_plugin: authentication plugin by name, instead of ``authentication``: ``token``, ``basic``, ``tls``,
+            ``oauth2``, the class name of a Pulsar plugin, or ``module:Class``.
         auth_params: parameters of the plugin, as in Pulsar's ``client.conf``; never logged.
-        tls_trust_certs_file: trusted certificate authorities (PEM); empty for those of the system.
+        tls_trust_certs_file: trusted certificate authorities (PEM); empty for the system's.
         tls_certificate_file: client certificate (PEM), for brokers that require one.
         tls_key_file: private key of the client certificate (PEM).
         tls_allow_insecure_connection: accept any broker certificate; for tests only.
-        tls_hostname_verification: require the broker certificate to name the host. On by default, unlike in Pulsar's
-            clients.
+        tls_hostname_verification: require that the broker certificate matches the host name. On by default, unlike in
+            Pulsar's clients.
     """
 
     operation_timeout_s: float = 30.0

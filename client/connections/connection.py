@@ -1,8 +1,8 @@
 """A connection to a broker: frames, requests and responses, keep-alive.
 
-Design: a connection is independent of topics. It passes each command to the producer or consumer with its id, or
-completes the request with its id. Everything sent in one event loop iteration leaves in one write: a system call per
-frame would cost more than encoding the frames.
+Design: a connection is independent of topics. It routes each command by id to a producer, consumer or pending request.
+All frames of one event loop iteration are sent in a single write, because a system call per frame would cost more than
+encoding it.
 
 Invariant: when the connection ends, every open request fails with `ConnectionLost`, and every registered producer and
 consumer is detached once.
@@ -35,7 +35,7 @@ from .service_url import Address
 log = logging.getLogger(__name__)
 
 AUTO_CONSUME_VERSION = 21
-"""Protocol version; older brokers close the connection on an unknown schema type."""
+"""Protocol version to announce; older brokers close the connection on an unknown schema type."""
 
 _ANSWERS = {
     BaseCommand.SUCCESS: "success",
@@ -46,20 +46,20 @@ _ANSWERS = {
 }
 """Responses that complete a request, by field name."""
 _WITH_RESPONSE = (BaseCommand.LOOKUP_RESPONSE, BaseCommand.PARTITIONED_METADATA_RESPONSE)
-"""Responses whose field ``response`` says whether the request failed."""
+"""Responses whose field ``response`` indicates whether the request failed."""
 
 
 class ProducerPort(Protocol):
     """The interface through which a connection notifies a producer."""
 
     def handle_receipt(self, receipt: pb.CommandSendReceipt) -> None:
-        """Handle a send receipt: an entry is stored."""
+        """Handle a send receipt: the broker has stored an entry."""
 
     def handle_send_error(self, error: pb.CommandSendError) -> None:
-        """Handle a send error: an entry is refused."""
+        """Handle a send error: the broker rejected an entry."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Handle the end of the producer on this connection."""
+        """Detach the producer from this connection."""
 
 
 class ConsumerPort(Protocol):
@@ -75,10 +75,10 @@ class ConsumerPort(Protocol):
         """Handle a change of the active consumer."""
 
     def handle_end_of_topic(self) -> None:
-        """Handle the end of a terminated topic: everything was delivered."""
+        """Handle the end of a terminated topic: all messages were delivered."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Handle the end of the consumer on this connection."""
+        """Detach the consumer from this connection."""
 
 
 class TopicWatchPort(Protocol):
@@ -91,7 +91,7 @@ class TopicWatchPort(Protocol):
         """Handle created or deleted topics."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Handle the end of the watch on this connection."""
+        """Detach the watch from this connection."""
 
 
 class _Request(NamedTuple):
@@ -110,11 +110,11 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         address: the broker's address.
-        server_version: the broker's version text.
+        server_version: the broker's version string.
         max_message_bytes: the broker's message size limit.
         producers: producers by id; commands for unknown ids are dropped.
-        consumers: consumers by id, likewise.
-        topic_watches: topic watches by id, likewise.
+        consumers: consumers by id; commands for unknown ids are dropped.
+        topic_watches: topic watches by id; commands for unknown ids are dropped.
         takes_auto_consume: whether the broker supports consumers that accept any schema.
         offers_topic_watches: whether the broker supports topic watches.
     """
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)
 
     def close(self, reason: MagnetarError | None = None) -> None:
-        """Close the connection; data written before is still sent unless a ``reason`` is given."""
+        """Close the connection; buffered data is still sent unless a ``reason`` is passed."""
         if self._error is None:
             self._error = reason or ConnectionLost(f"connection to {self.address.physical} was closed")
         transport = self._transport
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             cause = f": {exc}" if exc else ": the broker closed it"
             if not self._connected.done():
                 cause += self._introduction.early_end_hint()
-            self._error = ConnectionLost(f"connection to {self.address.physical} broke{cause}")
+            self._error = ConnectionLost(f"connection to {self.address.physical} was lost{cause}")
         error = self._error
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         if not self._connected.done():
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
             try:
                 call()
             except Exception:  # a failure of one must not prevent detaching the others
-                log.exception("telling of the end of the connection to %s failed", self.address.physical)
+                log.exception("handler for the closed connection to %s raised", self.address.physical)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -275,11 +275,11 @@ class Connection(asyncio.Protocol):
         return self.request_by_frame(what, command.request_id, encode_frame(wrap(command)))
 
     def request_by_frame(self, what: str, request_id: int, frame: bytes) -> asyncio.Future[Any]:
-        """Send an encoded request, with an id from `next_request_id`; as `request`."""
+        """Send an encoded request with an id from `next_request_id`; see `request` for the result."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.is_open:
             future.set_exception(
-                self._error or ConnectionLost(f"connection to {self.address.physical} is not made yet")
+                self._error or ConnectionLost(f"connection to {self.address.physical} is not open yet")
             )
             return future
         timer = self._loop.call_later(self._config.operation_timeout_s, self._time_out, request_id, what)
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
                     handler(command)
 
     def _use_handlers(self) -> None:
-        """Switch to the handlers of the current state; takes effect with the next frame."""
+        """Switch to the handlers of the current state, starting with the next frame."""
         legal = LEGAL[Role.BROKER][self._state]
         self._handlers.clear()
         self._handlers.update((kind, handler) for kind, handler in self._all_handlers().items() if kind in legal)
@@ -466,7 +466,7 @@ class Connection(asyncio.Protocol):
     def _tick(self) -> None:
         if not self._heard_since_tick:
             self.close(
-                ConnectionLost(f"{self.address.physical} was silent for {self._config.keep_alive_s} s after a PING")
+                ConnectionLost(f"{self.address.physical} did not answer a PING within {self._config.keep_alive_s} s")
             )
             return
         self._heard_since_tick = False

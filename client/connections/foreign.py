@@ -1,7 +1,7 @@
 """Diagnosis of a server that does not respond like a broker, with the remedy.
 
 The first bytes of a response identify most servers. A TLS port may close a plain connection without a response, and a
-plain port a TLS handshake; then another connection, without credentials, tests whether the other kind works.
+plain port may close a TLS handshake. In that case a second connection, without credentials, tests the other kind.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ...wire.frames import encode_frame
 from .service_url import DEFAULT_PORT, DEFAULT_TLS_PORT, SCHEME, TLS_SCHEME, HostPort
 
 _HTTP = (b"HTTP/", b"<")
-"""A status line, or an HTML page without one, as some servers send for invalid requests."""
+"""Status line, or an HTML page without one, which some servers send for invalid requests."""
 _TLS = (b"\x15\x03", b"\x16\x03")
 """The first bytes of an alert and of a handshake message."""
 _SHOWN_BYTES = 16
 PROBE_TIMEOUT_S = 1.0
 _ANSWER_MAX_BYTES = 1 << 16
-"""Larger than any CONNECTED or ERROR."""
+"""Upper bound on the size of CONNECTED and ERROR."""
 
 
 def foreign(where: HostPort, data: bytes, *, is_tls: bool) -> ForeignProtocol:
@@ -35,12 +35,12 @@ def foreign(where: HostPort, data: bytes, *, is_tls: bool) -> ForeignProtocol:
     scheme, port = (TLS_SCHEME, DEFAULT_TLS_PORT) if is_tls else (SCHEME, DEFAULT_PORT)
     address = f"{scheme}{HostPort(where.host, port)}"
     if data.startswith(_HTTP):
-        return ForeignProtocol(f"{where} is an HTTP port: use the broker's own port, for example {address}")
+        return ForeignProtocol(f"{where} is an HTTP port: use the broker's service port, for example {address}")
     if data.startswith(_TLS) and not is_tls:
         return _tls_port(where)
     return ForeignProtocol(
-        f"{where} does not speak Pulsar's binary protocol, it answered {data[:_SHOWN_BYTES]!r}: use the address of a"
-        f" broker, for example {address}"
+        f"{where} does not speak Pulsar's binary protocol (it answered {data[:_SHOWN_BYTES]!r}): use a broker address,"
+        f" for example {address}"
     )
 
 
@@ -50,7 +50,7 @@ async def other_kind(where: HostPort, *, is_tls: bool) -> MagnetarError | None:
     Cancellation: safe.
 
     Args:
-        where: the server, which closed a connection before sending anything.
+        where: the server that closed a connection before sending anything.
         is_tls: whether that connection had TLS.
     """
     try:
@@ -58,14 +58,14 @@ async def other_kind(where: HostPort, *, is_tls: bool) -> MagnetarError | None:
             if not is_tls:
                 return _tls_port(where) if await _speaks_tls(where) else None
             if await _speaks_plainly(where):
-                return TlsFailed(f"{where} does not speak TLS: use {SCHEME}{where}, or the port with TLS")
+                return TlsFailed(f"{where} does not speak TLS: use {SCHEME}{where}, or the TLS port")
     except (OSError, TimeoutError):
         pass
     return None
 
 
 def _tls_port(where: HostPort) -> ForeignProtocol:
-    return ForeignProtocol(f"{where} is a port with TLS: use {TLS_SCHEME}{where}, or the port without")
+    return ForeignProtocol(f"{where} is a TLS port: use {TLS_SCHEME}{where}, or the port without TLS")
 
 
 async def _speaks_tls(where: HostPort) -> bool:

@@ -1,6 +1,6 @@
 """A client's introduction to brokers: its version, credentials and TLS settings.
 
-Reading files and calling other servers happens on threads; the event loop only waits.
+Files are read and other servers are called on threads, without blocking the event loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Introduction:
     """The introduction shared by all connections of a client.
 
     Attributes:
-        client_version: version text, shown by brokers.
+        client_version: version string, shown by brokers.
         method: Pulsar's name of the authentication method, or ``none``.
         is_tls: whether connections use TLS.
     """
@@ -39,7 +39,7 @@ class Introduction:
         """Create an introduction; nothing is read yet.
 
         Args:
-            client_version: version text, shown by brokers.
+            client_version: version string, shown by brokers.
             credentials: the client's credentials.
             is_tls: whether connections use TLS.
             timeout_s: timeout for reading or fetching the credentials.
@@ -54,14 +54,14 @@ class Introduction:
     async def data(self) -> bytes:
         """Return the credentials for CONNECT.
 
-        Cancellation: safe; a thread may still be reading.
+        Cancellation: safe; a thread may continue reading.
 
         Raises:
-            MagnetarError: no credentials are available; the text has the reason.
+            MagnetarError: no credentials are available; the message contains the reason.
         """
         if self._credentials.authentication is None:
             return b""
-        return await self._soon(self._credentials.data, f"{self._credentials.authentication} gave no credentials")
+        return await self._soon(self._credentials.data, f"{self._credentials.authentication} returned no credentials")
 
     async def tls(self) -> dict[str, Any]:
         """Return the TLS arguments for ``create_connection``; empty without TLS.
@@ -73,7 +73,7 @@ class Introduction:
         """
         if not self.is_tls:
             return {}
-        context = await self._soon(self._credentials.context, "the files of certificates could not be read")
+        context = await self._soon(self._credentials.context, "certificate files could not be read")
         return {"ssl": context, "ssl_shutdown_timeout": TLS_SHUTDOWN_S}
 
     async def _soon(self, ask: Callable[[], _T], failure: str) -> _T:
@@ -97,8 +97,8 @@ class Introduction:
             try:
                 shown = await self.data()
             except MagnetarError as error:
-                log.warning("a broker asks for new credentials, and there are none: %s", error)
-                close(ConnectionLost(f"the broker asked for new credentials: {error}"))
+                log.warning("cannot answer the broker's request for new credentials: %s", error)
+                close(ConnectionLost(f"cannot renew the credentials: {error}"))
                 return
             response = AuthData(auth_method_name=self.method, auth_data=shown)
             send(
@@ -110,19 +110,19 @@ class Introduction:
         self._tasks.start(fetch(), "answer a challenge", awaited_elsewhere)
 
     def hint(self) -> str:
-        """Return the remedy for a refused client, to append to an error."""
+        """Return the remedy for a rejected client, to append to an error."""
         if self._credentials.authentication is None:
-            return "; it wants to know who asks: give the client credentials, for example AuthenticationToken(…)"
+            return "; it requires authentication: pass credentials to the client, for example AuthenticationToken(…)"
         if self.method == "tls":
-            return " (method tls); it asks for a certificate of an authority that it trusts"
-        return f" (method {self.method}); the credentials may have expired, or be for another cluster"
+            return " (method tls): the certificate must be issued by an authority that the server trusts"
+        return f" (method {self.method}): the credentials may have expired or belong to another cluster"
 
     def early_end_hint(self) -> str:
         """Return the likely cause of a connection closed before a response, to append to an error."""
         if not self.is_tls or self._credentials.has_certificate:
             return ""
         # With TLS 1.3 a server checks the client's certificate last, and some then close without giving a reason.
-        return " before it answered; it may want a client certificate (tls_certificate_file)"
+        return " before it answered; it may require a client certificate (tls_certificate_file)"
 
     async def close(self) -> None:
         """Cancel pending answers to challenges.

@@ -32,7 +32,7 @@ class Lookup:
             raise
 
     async def partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions, 0 for a non-partitioned topic.
+        """Return the number of partitions, or 0 for a non-partitioned topic.
 
         Cancellation: safe.
         """
@@ -119,9 +119,9 @@ def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: b
     url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
     if not url:
         found, other = ("with", "pulsar://") if is_tls else ("without", "pulsar+ssl://")
-        raise ProtocolError(f"{service} knows no broker {found} TLS; is it meant to be reached by {other}?")
+        raise ProtocolError(f"{service} returned no broker address {found} TLS: try a service URL with {other}")
     parsed = parse_service_url(url)
     if parsed.is_tls != is_tls:
-        raise ProtocolError(f"{service} names {url} for a broker with{'' if is_tls else 'out'} TLS")
+        raise ProtocolError(f"{service} returned {url!r} as the address of a broker with{'' if is_tls else 'out'} TLS")
     broker = parsed.hosts[0]
     return Address(broker, service if answer.proxy_through_service_url else broker)

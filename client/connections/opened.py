@@ -1,4 +1,4 @@
-"""The objects that a client has opened, and closes at its end."""
+"""The open objects of a client, which it closes when it is closed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Openable(Closable, Protocol):
 class Opened:
     """Producers, consumers and views of one client.
 
-    References are weak: attached objects are referenced by their connection, and others need no closing once they are
-    unused.
+    References are weak: attached objects are referenced by their connection, and unused detached objects do not need to
+    be closed.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Opened:
             raise
 
     async def close(self) -> None:
-        """Close all; a failure of one does not affect the others.
+        """Close all objects, even if closing some of them fails.
 
         Cancellation: objects not closed yet lose their connections with the client.
         """

@@ -35,13 +35,13 @@ class ConnectionPool:
     async def connection(self, address: Address) -> Connection:
         """Return an open connection to a broker.
 
-        Cancellation: safe; an attempt in progress goes on for others.
+        Cancellation: safe; a connection attempt in progress continues for other callers.
 
         Raises:
-            ConnectionLost: no broker answers there, or the handshake was cut short.
-            OperationTimeout: no handshake within ``connection_timeout_s``.
-            BrokerError: the broker refuses the client.
-            TlsFailed: one side rejects the other's certificate, or the server does not speak TLS.
+            ConnectionLost: no broker responds, or the connection was lost during the handshake.
+            OperationTimeout: the handshake exceeded ``connection_timeout_s``.
+            BrokerError: the broker rejected the client.
+            TlsFailed: one side rejected the other's certificate, or the server does not speak TLS.
             ForeignProtocol: the peer is not a broker.
             CredentialsUnavailable: the credentials cannot be read or fetched.
         """
@@ -63,7 +63,7 @@ class ConnectionPool:
             del self._opening[address]
 
     async def _examined_connect(self, address: Address) -> Connection:
-        """Connect; if the first attempt fails, check whether the port is of another kind."""
+        """Connect; if this fails, check whether the port speaks another protocol."""
         where = address.physical
         try:
             connection = await self._connect(address)
@@ -96,7 +96,7 @@ class ConnectionPool:
                 await connection.handshake(shown)
         except TimeoutError as error:
             late = OperationTimeout(
-                f"no handshake with {address.physical} within {self._config.connection_timeout_s:g} s"
+                f"handshake with {address.physical} timed out after {self._config.connection_timeout_s:g} s"
             )
             connection.close(late)
             raise late from error
@@ -104,7 +104,7 @@ class ConnectionPool:
             if tls and (failure := tls_failure(str(address.physical), error)):
                 raise failure from error
             if tls and isinstance(error, ConnectionResetError | ssl.SSLError):
-                why = "the connection ended within the TLS handshake; is this a port with TLS?"
+                why = "the connection was closed during the TLS handshake; check that this is a TLS port"
             else:
                 why = error.strerror or str(error) or type(error).__name__
             raise ConnectionLost(f"cannot connect to {address.physical}: {why}") from error
@@ -122,7 +122,7 @@ class ConnectionPool:
             closed.set()
 
     async def close(self) -> None:
-        """Close all connections and wait until their sockets are.
+        """Close all connections and wait until their sockets are closed.
 
         Cancellation: the sockets are closed nevertheless.
         """

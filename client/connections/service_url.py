@@ -57,7 +57,7 @@ def parse_service_url(url: str) -> ServiceUrl:
             parts = url[len(scheme) :].rstrip("/").split(",")
             return ServiceUrl(tuple(_parse_host(url, part, port) for part in parts), scheme == TLS_SCHEME)
     given = url.partition("://")[0] if "://" in url else "none"
-    raise InvalidConfig(f"service URL {url!r} has scheme {given}; supported are {SCHEME}host:port and {TLS_SCHEME}")
+    raise InvalidConfig(f"invalid service URL {url!r}: unsupported scheme {given}: expected {SCHEME} or {TLS_SCHEME}")
 
 
 def _parse_host(url: str, text: str, default_port: int) -> HostPort:
@@ -66,7 +66,7 @@ def _parse_host(url: str, text: str, default_port: int) -> HostPort:
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or "/" in host:
-        raise InvalidConfig(f"service URL {url!r} names no host in {text!r}; expected {SCHEME}host:port")
+        raise InvalidConfig(f"invalid service URL {url!r}: no host in {text!r}: expected {SCHEME}host:port")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InvalidConfig(f"service URL {url!r} has port {port!r}; expected a number from 1 to 65535")
+        raise InvalidConfig(f"invalid service URL {url!r}: invalid port {port!r}: expected 1 to 65535")
     return HostPort(host, int(port))

@@ -24,7 +24,7 @@ class TopicWatch(Attachable):
     """
 
     _final = (NotAllowed, TopicNameRefused)
-    _closed_at_once = "ended the watch at once"
+    _closed_at_once = "closed the watch immediately"
 
     def __init__(
         self, watcher_id: int, namespace: str, pattern: str, attachment: Attachment, on_change: Callable[[], None]
@@ -58,7 +58,7 @@ class TopicWatch(Attachable):
 
     async def _create(self, connection: Connection) -> pb.CommandWatchTopicListSuccess:
         if not connection.offers_topic_watches:
-            raise NotAllowed(f"{connection.address.physical} does not offer watches of topics")
+            raise NotAllowed(f"{connection.address.physical} does not support topic watches")
         # Updates may follow the response in the same read, so the connection calls `handle_list` immediately.
         command = pb.CommandWatchTopicList(watcher_id=self._id, namespace=self._namespace, topics_pattern=self._pattern)
         answer: pb.CommandWatchTopicListSuccess = await connection.request(f"watch {self._pattern}", command)
@@ -77,7 +77,7 @@ class TopicWatch(Attachable):
             self._on_change()
 
     def begin(self) -> None:
-        """Start watching, now and after each reconnection; the owner polls meanwhile, and if the watch is refused."""
+        """Start watching, now and after each reconnection; the owner polls while the watch is unavailable."""
         self._attachment.reopen(self, at_once=True)
 
     def _on_attached(self, connection: Connection, answer: pb.CommandWatchTopicListSuccess) -> None:
@@ -89,14 +89,14 @@ class TopicWatch(Attachable):
             self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
-        """Handle a refused watch (called by the attachment): the owner polls instead."""
+        """Handle a rejected watch (called by the attachment); the owner polls instead."""
         self.topics = None
-        log.info("topics of %s are polled and not watched: %s", self._pattern, error)
+        log.info("polling the topics of %s instead of watching them: %s", self._pattern, error)
 
     async def close(self) -> None:
-        """End the watch, without waiting for the broker.
+        """Close the watch without waiting for the broker.
 
-        Cancellation: the watch is ended nevertheless.
+        Cancellation: the watch is closed nevertheless.
         """
         self._is_closed = True
         self.topics = None

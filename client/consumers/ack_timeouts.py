@@ -1,8 +1,8 @@
-"""Ack timeouts: entries that the application has not acknowledged in time. Pure.
+"""Tracks entries that the application has not acknowledged in time; performs no I/O.
 
-Design: a timer wheel with one slot for each tick of the timeout and one more. An entry goes into the newest slot; each
-tick removes the oldest one. So an entry expires between the timeout and one tick later, and adding or removing one
-takes constant time.
+Design: a timer wheel with one slot more than the timeout has ticks. New entries go into the newest slot, and each tick
+removes the oldest one. An entry thus expires at most one tick after its timeout, and adding or removing one takes
+constant time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _Key = tuple[int, int]
 
 
 class AckTimeouts:
-    """Positions (ledger, entry) that wait for an acknowledgement.
+    """Positions (ledger, entry) awaiting acknowledgement.
 
-    Invariant: a position is in one slot at most.
+    Invariant: a position is in at most one slot.
     """
 
     __slots__ = ("_slot_of", "_slots")

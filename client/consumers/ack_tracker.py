@@ -1,15 +1,15 @@
-"""Acknowledgements that are not yet sent, and the state of partly acknowledged entries.
+"""Unsent acknowledgements, and the state of partly acknowledged entries.
 
 Design: a broker with batch index acknowledgement accepts a set of the messages still wanted; one without (Apache
-Pulsar's default) silently ignores such a set, and the protocol does not reveal which one it is. So both are served at
-once: the sets are sent as they arise, and when the last message of an entry is acknowledged, the whole entry is. For a
-broker without the feature that equals the countdown in Pulsar's clients; for one with it, it changes nothing.
+Pulsar's default) silently ignores such a set, and the protocol does not reveal which kind it is. So the client always
+sends the sets, and acknowledges the whole entry when its last message is acknowledged. For a broker without the
+feature, this equals the countdown in Pulsar's clients; for a broker with it, the second step changes nothing.
 
-For the same reason a redelivered entry is compared with this state: messages acknowledged before are not delivered
-again only because the broker could not record them.
+For the same reason, redelivered entries are compared with this state, so that messages are not delivered again only
+because the broker could not record their acknowledgement.
 
 Invariants: an entry is either partly or wholly acknowledged here, never both; `is_acknowledged` is true exactly for
-positions that were acknowledged and not yet taken.
+positions that were acknowledged but not yet taken.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from struct import pack, unpack
 from .received import EntryKey, ReceivedEntry
 
 MAX_PARTIAL_ENTRIES = 100_000
-"""Limit of remembered partly acknowledged entries. Beyond it the oldest is forgotten: this has no effect if the broker
-has batch index acknowledgement; otherwise the entry is redelivered whole after the next reconnection."""
+"""Maximum number of tracked partly acknowledged entries. Beyond it, the oldest is dropped. If the broker lacks batch
+index acknowledgement, all messages of that entry are then redelivered after the next reconnection."""
 
 
 AckIds = list[tuple[int, int, tuple[int, ...]]]
@@ -32,13 +32,13 @@ AckPart = tuple[bool, AckIds]
 
 
 def bits_of(words: Iterable[int]) -> int:
-    """Return an ack set as one number."""
+    """Return an ack set as an integer."""
     signed = tuple(words)
     return int.from_bytes(pack(f"<{len(signed)}q", *signed), "little")
 
 
 def words_of(bits: int) -> tuple[int, ...]:
-    """Return a number as the protocol's ack set."""
+    """Return an integer as the protocol's ack set."""
     count = (bits.bit_length() + 63) // 64
     return unpack(f"<{count}q", bits.to_bytes(count * 8, "little"))
 
@@ -51,7 +51,7 @@ class AckTracker:
 
     Attributes:
         highest: the highest position known here.
-        companions: the other chunks of a message, by its last chunk, with which they are acknowledged.
+        companions: by last chunk of a message, the other chunks, which are acknowledged together with it.
     """
 
     __slots__ = ("_buffered", "_cumulative", "_max_partial", "_partial", "companions", "highest")
@@ -59,7 +59,7 @@ class AckTracker:
     def __init__(self, max_partial: int = MAX_PARTIAL_ENTRIES) -> None:
         self.highest = _NOTHING
         self._max_partial = max_partial
-        # The messages still wanted of each position to send; 0 acknowledges the whole entry.
+        # The unacknowledged messages of each position to send; 0 acknowledges the whole entry.
         self._buffered: dict[EntryKey, int] = {}
         self._partial: dict[EntryKey, int] = {}
         self._cumulative: EntryKey | None = None
@@ -76,7 +76,7 @@ class AckTracker:
         return bool(self._buffered or self._partial) or self._cumulative is not None
 
     def may_know(self, entries: Sequence[ReceivedEntry]) -> bool:
-        """Return whether the tracker may have state of any of these entries, of which there must be at least one."""
+        """Return whether the tracker may have state for any of these entries; the sequence must not be empty."""
         if not self.is_busy:
             return False
         highest = self.highest
@@ -92,16 +92,16 @@ class AckTracker:
             self._buffered[position] = 0
 
     def forget(self, position: EntryKey) -> None:
-        """Forget an entry that is acknowledged in another way."""
+        """Drop the state of an entry that is acknowledged by other means."""
         if self._partial:
             self._partial.pop(position, None)
         if self._buffered:
             self._buffered.pop(position, None)
 
     def add_wanted(self, position: EntryKey, wanted: int) -> bool:
-        """Acknowledge all messages of an entry but those whose bits are set in ``wanted``.
+        """Acknowledge all messages of an entry except those whose bits are set in ``wanted``.
 
-        Returns: whether the whole entry is acknowledged by now.
+        Returns: whether the whole entry is now acknowledged.
         """
         before = self._partial.pop(position, None)
         if before is not None:
@@ -123,7 +123,7 @@ class AckTracker:
             del self._partial[next(iter(self._partial))]
 
     def add_index(self, position: EntryKey, index: int, size: int) -> bool:
-        """Acknowledge one message of a batch of ``size``; returns as `add_wanted`."""
+        """Acknowledge one message of a batch of ``size``; see `add_wanted` for the result."""
         before = self._partial.get(position)
         if before is None:
             before = (1 << size) - 1
@@ -149,11 +149,11 @@ class AckTracker:
         return self._buffered.get(position) == 0
 
     def wanted(self, position: EntryKey) -> int | None:
-        """Return which messages of a partly acknowledged entry are still wanted; None for an unknown entry."""
+        """Return a bit set of the unacknowledged messages of a partly acknowledged entry; None for an unknown entry."""
         return self._partial.get(position)
 
     def mask(self, entry: ReceivedEntry) -> bool:
-        """Remove messages acknowledged while an entry was queued; return whether any are left."""
+        """Remove messages that were acknowledged while the entry was queued; return whether any remain."""
         position = entry.position
         if self.is_acknowledged(position):
             return False
@@ -166,7 +166,7 @@ class AckTracker:
         return wanted != 0
 
     def set_wanted(self, position: EntryKey, wanted: int) -> None:
-        """Merge the broker's ack set of a redelivered entry: only messages wanted by both remain wanted."""
+        """Merge the broker's ack set of a redelivered entry: a message remains wanted only if both sides want it."""
         before = self._partial.get(position)
         self._remember(position, wanted if before is None else before & wanted)
 
@@ -187,7 +187,7 @@ class AckTracker:
         return parts
 
     def accompany(self, position: EntryKey, others: tuple[EntryKey, ...]) -> None:
-        """Acknowledge other entries along with one."""
+        """Register entries to acknowledge together with another one."""
         self.companions[position] = others
         if len(self.companions) > self._max_partial:
             del self.companions[next(iter(self.companions))]
@@ -198,14 +198,14 @@ class AckTracker:
         return sorted(found.union(*(self.companions.get(position, ()) for position in found)))
 
     def take_companions(self, positions: Iterable[EntryKey]) -> list[EntryKey]:
-        """Return as `with_companions`, and forget the companions."""
+        """Return entries and their companions, in order, and forget the companions."""
         found = self.with_companions(positions)
         for position in found:
             self.companions.pop(position, None)
         return found
 
     def clear(self) -> None:
-        """Forget everything: the subscription was moved."""
+        """Drop all state, because the subscription was moved."""
         self.companions.clear()
         self._buffered.clear()
         self._partial.clear()

@@ -1,12 +1,12 @@
 """Sends a consumer's positive and negative acknowledgements, grouped, and with receipts if configured.
 
-Design: acknowledgements outlive connections. Those buffered or unconfirmed when a connection ends are resent first on
-the next one, before the broker gets permits, so that it does not redeliver what was processed.
+Design: acknowledgements outlive connections. Any that are buffered or unconfirmed when a connection ends are resent on
+the next one before permits are sent, so that the broker does not redeliver processed messages.
 
-A claim acknowledges entries before processing and determines which still belong to this consumer (at most once); it
-must not outlive its connection. Once the connection has ended or another consumer is active, the broker may have
-delivered the entries to another consumer, and would still confirm the acknowledgement. So a claim is valid only if its
-receipt arrives on the connection that delivered the entries.
+A claim acknowledges entries before processing and determines which still belong to this consumer (at-most-once
+delivery). A claim must not outlive its connection. Once the connection has ended or another consumer is active, the
+broker may have delivered the entries to another consumer, and would still confirm the acknowledgement. So a claim is
+valid only if its receipt arrives on the connection that delivered the entries.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Acknowledger:
 
         Args:
             consumer_id: the consumer's id.
-            config: its settings.
-            topic: for errors.
+            config: the consumer's settings.
+            topic: topic name, for errors.
             redeliver: called with the entries whose negative acknowledgement is due.
         """
         self.tracker = AckTracker()
@@ -77,7 +77,7 @@ class Acknowledger:
         self._lost: list[_Group] = []
 
     def attach(self, connection: Connection) -> None:
-        """Start sending on ``connection``; overdue acknowledgements are sent first."""
+        """Start sending on ``connection``, beginning with unsent acknowledgements."""
         self._connection = connection
         lost, self._lost = self._lost, []
         for group in lost:
@@ -89,9 +89,9 @@ class Acknowledger:
         self._connection = None
         self._lost += self._in_flight
         self._in_flight.clear()
-        self.lose_claims("the connection that delivered it has ended")
+        self.lose_claims("the connection that delivered it was closed")
 
-    # -- what can be acknowledged ---------------------------------------------------------------------------------
+    # -- acknowledging --------------------------------------------------------------------------------------------
 
     def message(self, message_id: MessageId) -> asyncio.Future[None]:
         """Acknowledge a message, or a whole entry if the id has no batch index.
@@ -104,7 +104,7 @@ class Acknowledger:
         if index < 0:
             return self.entry(position)
         if size <= index:
-            raise InvalidConfig(f"message id {message_id} has batch_index={index} but batch_size={size}")
+            raise InvalidConfig(f"invalid message id {message_id}: batch_index {index} is not within batch_size {size}")
         if self.tracker.add_index(position, index, size):
             self._negative.discard(position)
         return self._sent_later()
@@ -147,7 +147,7 @@ class Acknowledger:
         claim: asyncio.Future[None] = self._loop.create_future()
         connection = self._connection
         if connection is None:
-            claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
+            claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it was closed"))
             return claim
         if self.tracker.companions:
             positions = self.tracker.with_companions(positions)  # kept, as entries not claimed are redelivered whole
@@ -171,12 +171,12 @@ class Acknowledger:
         claims, self._claims = self._claims, {}
         for claim, answer in claims.items():
             if answer.done():
-                self._claim_answered(claim, answer)  # its receipt came before
+                self._claim_answered(claim, answer)  # the receipt arrived earlier
             else:
                 settle(claim, ConnectionLost(f"{self._topic}: {why}"))
 
     def all_but(self, position: EntryKey, wanted: int) -> asyncio.Future[None]:
-        """Acknowledge all messages of an entry but those whose bits are set in ``wanted``."""
+        """Acknowledge all messages of an entry except those whose bits are set in ``wanted``."""
         if self.tracker.add_wanted(position, wanted):
             self._negative.discard(position)
         return self._sent_later()
@@ -220,7 +220,7 @@ class Acknowledger:
     # -- sending --------------------------------------------------------------------------------------------------
 
     def _sent_later(self) -> asyncio.Future[None]:
-        """Schedule sending of what was just added to the tracker; return its future."""
+        """Schedule sending of the acknowledgement just added to the tracker; return its future."""
         if self.tracker.buffered >= self._grouping_max or not self._grouping_s:
             future = self._future_of_buffered()
             self.flush()
@@ -259,7 +259,7 @@ class Acknowledger:
         return futures if self._buffered is None else [*futures, self._buffered]
 
     def close(self, error: MagnetarError) -> None:
-        """Fail acknowledgements that were not sent or confirmed."""
+        """Fail all unsent or unconfirmed acknowledgements."""
         if self._negative_timer is not None:
             self._negative_timer.cancel()
             self._negative_timer = None
@@ -273,14 +273,14 @@ class Acknowledger:
             future.exception()  # keeps asyncio from warning if the future is never awaited
 
     def clear(self) -> None:
-        """Forget everything: the subscription was moved, and earlier acknowledgements would skip messages again."""
+        """Drop all state: the subscription was moved, and earlier acknowledgements would skip messages."""
         self.tracker.clear()
         self._negative.clear()
         for future in self._forget_waiting():
             future.set_result(None)
 
     def _forget_waiting(self) -> list[asyncio.Future[None]]:
-        """Forget all groups and return their futures, which the caller completes."""
+        """Drop all groups and return their futures for the caller to complete."""
         futures = self._unconfirmed()
         self._in_flight.clear()
         self._lost.clear()
@@ -309,7 +309,7 @@ class Acknowledger:
     def _answered(self, group: _Group, attempt: int, answer: asyncio.Future[object]) -> None:
         error = None if answer.cancelled() else answer.exception()
         if group not in self._in_flight or attempt != group.attempt:
-            return  # it will be or was resent on the next connection, or has failed
+            return  # resent on the next connection, or already failed
         group.error = group.error or error
         group.unanswered -= 1
         if group.unanswered:

@@ -1,4 +1,4 @@
-"""Opens the entries received by one consumer, removes messages already processed, and queues the rest."""
+"""Opens the entries received by one consumer, removes already processed messages, and queues the rest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Arrivals:
 
     Attributes:
         max_message_bytes: the broker's message size limit.
-        epoch: number of redelivery requests for everything; entries sent before the latest are dropped.
-        is_seeking: whether a seek is in progress, during which everything is dropped.
+        epoch: number of redelivery requests for all messages; entries sent before the latest request are dropped.
+        is_seeking: whether a seek is in progress, during which all entries are dropped.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class Arrivals:
         Args:
             topic: the consumer's topic.
             queue: the queue for new entries.
-            acks: the acknowledgements, to recognise acknowledged messages.
-            resumption: the resume position, to recognise messages read before.
+            acks: used to recognise acknowledged messages.
+            resumption: used to recognise messages that were already read.
             release: called with the permits of entries that are not queued.
             name_damage: called with unreadable entries, which are not queued.
         """
@@ -106,7 +106,7 @@ class Arrivals:
         self._release(error.permits)
 
     def _is_new(self, entry: ReceivedEntry) -> bool:
-        """Remove messages that the application has already received; return whether any are left."""
+        """Remove messages that the application has already received; return whether any remain."""
         wanted = self._resumption.new_messages(entry, entry.position)
         if wanted == 0:
             self._release(entry.permits)

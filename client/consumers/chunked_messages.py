@@ -1,4 +1,4 @@
-"""A consumer's chunked messages: reassembles them, and acknowledges or redelivers the chunks of incomplete ones."""
+"""Reassembles a consumer's chunked messages, and acknowledges or redelivers the chunks of incomplete ones."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class ChunkedMessages:
         now_s = asyncio.get_running_loop().time()
         joined = self._joiner.add(entry, now_s, int(self._clock() * 1000))
         for position in joined.done:
-            log.warning("%s: chunk %d:%d of no whole message is dropped", self._topic, *position)
+            log.warning("%s: dropped chunk %d:%d of an incomplete message", self._topic, *position)
             self._acks.entry(position)
         for position in joined.again:
-            log.info("%s: chunk %d:%d is asked for again, as its message is not whole", self._topic, *position)
+            log.info("%s: requested redelivery of chunk %d:%d: its message is incomplete", self._topic, *position)
             self._acks.negative(position)
         if joined.entry is not None:
             self._acks.tracker.accompany(entry.position, joined.others)
         return joined.entry
 
     def forget(self) -> None:
-        """Drop incomplete messages: their chunks will be redelivered."""
+        """Drop incomplete messages, whose chunks will be redelivered."""
         if self._joiner is not None:
             self._joiner.clear()

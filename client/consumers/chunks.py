@@ -1,8 +1,8 @@
-"""Reassembles chunked messages. Pure; the consumer carries out the acknowledgements and redeliveries in the result.
+"""Reassembles chunked messages. Performs no I/O: the consumer executes the resulting acknowledgements and redeliveries.
 
-Design: each chunk is a separate entry, and chunks of several messages may be interleaved. Those of one message arrive
-in order; the message is returned as an entry at the position of its last chunk, and acknowledging it acknowledges all
-chunks. An incomplete message is dropped after a timeout, and so is the oldest one if there are too many.
+Design: each chunk is a separate entry. Chunks of different messages may be interleaved, but the chunks of one message
+arrive in order. The message is returned as an entry at the position of its last chunk; acknowledging it acknowledges
+all chunks. Incomplete messages are dropped after a timeout, or, oldest first, if there are too many.
 
 Invariant: each chunk is part of an incomplete message, part of a returned message, or listed in `Joined`.
 
@@ -35,7 +35,7 @@ class Joined:
 
 @dataclass(slots=True)
 class _Partial:
-    """An incomplete message: its chunks so far."""
+    """An incomplete message and the chunks received so far."""
 
     count: int
     began_s: float
@@ -51,7 +51,7 @@ class ChunkJoiner:
         """Create a joiner.
 
         Args:
-            max_pending: limit of incomplete messages.
+            max_pending: maximum number of incomplete messages.
             expire_s: timeout of an incomplete message; 0 disables it.
             max_bytes: size limit of a whole message, compressed and uncompressed.
             gives_up_oldest: whether the chunks of a message dropped at the limit are acknowledged instead of
@@ -67,7 +67,7 @@ class ChunkJoiner:
         return len(self._partial)
 
     def clear(self) -> None:
-        """Forget all incomplete messages: their chunks will be redelivered."""
+        """Drop all incomplete messages, whose chunks will be redelivered."""
         self._partial.clear()
 
     def add(self, entry: ReceivedEntry, now_s: float, now_ms: int) -> Joined:

@@ -4,7 +4,7 @@ Design: received entries are queued undecoded; `poll_entry` returns an entry, `r
 to the broker when messages leave the queue, not when they are acknowledged. Each new connection starts with an empty
 queue: the broker redelivers everything unacknowledged, so keeping the old queue would cause duplicates.
 
-This module has the public API, and the handling of reconnections. `Arrivals` opens received entries, `ReceiveQueue`
+This module contains the public API and handles reconnections. `Arrivals` opens received entries, `ReceiveQueue`
 queues them, `ChunkedMessages` joins chunks, and `Acknowledger` sends and resends acknowledgements.
 
 Source: Pulsar binary protocol, section Consumer.
@@ -60,12 +60,12 @@ class Consumer(Attachable, Receiving[Message]):
         subscription: subscription name.
         name: consumer name.
         clock: wall time in seconds, for late chunks.
-        creates_topic: whether the broker may create the topic for it.
-        is_active: whether the broker delivers to this consumer now (with Failover only one is active).
-        has_reached_end: whether the topic is terminated and all its messages were delivered.
+        creates_topic: whether the broker may create the topic.
+        is_active: whether the broker currently delivers to this consumer (with Failover, only one is active).
+        has_reached_end: whether the topic is terminated and all messages were delivered.
     """
 
-    _closed_at_once = "closed the consumer at once"
+    _closed_at_once = "closed the consumer immediately"
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._attachment = attachment
         self._is_closed = False
         self._error: MagnetarError | None = None
-        # A non-persistent topic drops messages without permits: holding permits back by size would lose messages.
+        # A non-persistent topic drops messages without permits, so withholding permits by size would lose messages.
         queue_bytes = config.receiver_queue_bytes if topic.is_persistent else 0
         self._queue = ReceiveQueue(config.receiver_queue_size, queue_bytes)
         self.clock: Callable[[], float] = time.time
@@ -109,7 +109,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._on_attach: Callable[[], None] | None = None
 
     def _encrypted_entries(self) -> EncryptedEntries | None:
-        """Return the decryption filter; None if entries are returned as they are, so that reading one fails."""
+        """Return the decryption filter, or None if encrypted entries are returned as is, so that reading them fails."""
         config = self._config
         as_they_are = config.crypto_failure_action == "CONSUME"
         decryption: Decryption | None = None
@@ -132,7 +132,7 @@ class Consumer(Attachable, Receiving[Message]):
 
         Raises:
             ClosedError: the consumer is closed.
-            BrokerError: the broker refused the consumer permanently.
+            BrokerError: the broker permanently rejected the consumer.
             CryptoError: ``on_undecryptable`` stopped the consumer at an entry.
         """
         if self._error is not None or self._is_closed or self._halt is not None:
@@ -159,14 +159,14 @@ class Consumer(Attachable, Receiving[Message]):
 
         Cancellation: safe, nothing is lost.
 
-        Raises: as `poll_entry`.
+        Raises: same errors as `poll_entry`.
         """
         while (entry := self.poll_entry()) is None:
             await self._waiting.wait()
         return entry
 
     def poll(self) -> Message | None:
-        """Return the next message if one is queued; raises as `poll_entry`."""
+        """Return the next message if one is queued; raises the same errors as `poll_entry`."""
         if self._error is not None or self._is_closed or self._halt is not None:
             self._check_readable()
         message = self._queue.pop_message(self._release, self.discard)
@@ -187,11 +187,11 @@ class Consumer(Attachable, Receiving[Message]):
 
         Args:
             timeout_s: timeout in seconds; None waits indefinitely.
-            timeout_millis: the same in milliseconds, as in Pulsar's clients; pass at most one of the two.
+            timeout_millis: timeout in milliseconds, as in Pulsar's clients; mutually exclusive with ``timeout_s``.
 
         Raises:
             OperationTimeout: no message arrived in time; a later call returns it.
-            MagnetarError: as `poll_entry`.
+            MagnetarError: see `poll_entry`.
         """
         if timeout_millis is not None:
             timeout_s = timeout_in_s(timeout_s, timeout_millis)
@@ -201,7 +201,7 @@ class Consumer(Attachable, Receiving[Message]):
         )
 
     async def arrival(self) -> None:
-        """Wait until something may have arrived or the consumer has ended.
+        """Wait until a message may be available, or the consumer is closed or failed.
 
         Cancellation: safe.
         """
@@ -215,7 +215,7 @@ class Consumer(Attachable, Receiving[Message]):
 
     @property
     def has_opened(self) -> bool:
-        """Whether `poll` has messages left from the last entry."""
+        """Whether messages of the last opened entry remain for `poll`."""
         return self._queue.has_opened
 
     def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
@@ -229,18 +229,18 @@ class Consumer(Attachable, Receiving[Message]):
             self._announce()
 
     def _announce(self) -> None:
-        """Wake waiting callers: new entries have arrived."""
+        """Wake waiting callers after new entries have arrived."""
         if self._waiting:
             self._waiting.wake()
         if self.on_arrival is not None:
             self.on_arrival()
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
-        """Acknowledge an unreadable entry, reporting the damage to the broker, as it would be redelivered forever.
+        """Acknowledge an unreadable entry, which would be redelivered forever, and report the damage to the broker.
 
         If ``crypto_failure_action`` is FAIL, an encrypted entry is redelivered later instead.
 
-        For callers of `receive_entry` and `poll_entry`, if reading the entry raised `DamagedEntry`.
+        Intended for callers of `receive_entry` and `poll_entry` when reading the entry raised `DamagedEntry`.
         """
         self._name_damage(entry.message_id[:2], error)
 
@@ -248,7 +248,7 @@ class Consumer(Attachable, Receiving[Message]):
         if error.validation_error == pb.CommandAck.DecryptionError:
             self._name_undecryptable(position, error)
             return
-        log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
+        log.error("%s: dropped damaged entry %d:%d: %s", self.topic, *position, error)
         if self._connection is not None:
             self._connection.send_command(ack_damaged(self._id, position, error.validation_error))
 
@@ -262,7 +262,7 @@ class Consumer(Attachable, Receiving[Message]):
                 self._queue.clear()
                 return
         else:
-            log.error("%s: entry %d:%d is not given out: %s", self.topic, *position, error)
+            log.error("%s: cannot deliver entry %d:%d: %s", self.topic, *position, error)
         if is_kept:
             self._acks.negative(position, pause_s)
         elif self._connection is not None:
@@ -273,7 +273,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._release(error.permits)
 
     def _take_undecrypted(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
-        log.warning("%s: %s; it is given out as it is", self.topic, error)
+        log.warning("%s: %s; delivering it encrypted", self.topic, error)
 
     def _release(self, count: int) -> None:
         if permits := self._queue.permits.release(count):
@@ -294,32 +294,32 @@ class Consumer(Attachable, Receiving[Message]):
     def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
         """Acknowledge one message, or a whole entry if the id has no batch index.
 
-        Returns: a future that completes immediately, or if ``ack_receipts`` is on, when the broker has confirmed it.
+        Returns: a future that completes immediately or, with ``ack_receipts``, when the broker has confirmed it.
         """
         self._check_open()
         return self._acks.message(given_id(message))
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge a whole entry; returns as `ack`."""
+        """Acknowledge a whole entry; see `ack` for the result."""
         self._check_open()
         return self._acks.entry(position_of(entry))
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
-        """Acknowledge whole entries in one frame that is sent immediately; returns as `ack`."""
+        """Acknowledge whole entries in one frame that is sent immediately; see `ack` for the result."""
         self._check_open()
         return self._acks.entries_now([position_of(entry) for entry in entries])
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
         """Acknowledge whole entries and return a future of those that now belong to this consumer alone.
 
-        Entries whose receipt does not arrive on the connection that delivered them, or arrives after another consumer
-        became active, are omitted; they are redelivered if the broker still has them.
+        Entries are omitted if their receipt does not arrive on the connection that delivered them, or arrives after
+        another consumer became active. Omitted entries are redelivered if the broker still has them.
         """
         self._check_open()
         return claim_entries(self.topic, entries, self._acks, lambda: self._is_closed)
 
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
-        """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
+        """Acknowledge all messages of an entry except those set in ``still_wanted``; see `ack` for the result.
 
         Args:
             entry: the entry.
@@ -329,7 +329,7 @@ class Consumer(Attachable, Receiving[Message]):
         return self._acks.all_but(position_of(entry), bits_of(still_wanted))
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to and including a message or entry; returns as `ack`.
+        """Acknowledge everything up to and including a message or entry; see `ack` for the result.
 
         Raises:
             InvalidConfig: the subscription is shared, so other consumers may still be processing earlier messages.
@@ -337,16 +337,15 @@ class Consumer(Attachable, Receiving[Message]):
         self._check_open()
         if not self._is_rewinding:
             raise InvalidConfig(
-                f"subscription {self.subscription} is {self._config.type}: its messages can only be acknowledged one"
-                " by one"
+                f"{self._config.type} subscription {self.subscription!r} does not support cumulative acknowledgement"
             )
         return self._acks.up_to(given_id(message))
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
         """Request redelivery of a message after ``negative_ack_delay_ms``.
 
-        The broker redelivers the whole entry, without messages acknowledged by then. On an Exclusive or Failover
-        subscription it redelivers everything that is not acknowledged.
+        The broker redelivers the whole entry, except messages acknowledged meanwhile. On an Exclusive or Failover
+        subscription, it redelivers all unacknowledged messages.
         """
         self._check_open()
         self._acks.negative(given_id(message)[:2])
@@ -356,7 +355,7 @@ class Consumer(Attachable, Receiving[Message]):
     ) -> None:
         """Send a message to the retry letter topic, from which it is redelivered, and acknowledge it.
 
-        After ``max_redeliver_count`` times it goes to the dead letter topic instead.
+        After ``max_redeliver_count`` redeliveries, the message is sent to the dead letter topic instead.
 
         Args:
             message: the received message.
@@ -366,18 +365,18 @@ class Consumer(Attachable, Receiving[Message]):
         Cancellation: the message may be in the retry letter topic and also be redelivered from its own topic.
 
         Raises:
-            InvalidConfig: the consumer does not have ``retry_enable``.
-            MagnetarError: the message was not stored there, and is not acknowledged.
+            InvalidConfig: ``retry_enable`` is not set.
+            MagnetarError: the message was not stored, and is not acknowledged.
         """
         raise InvalidConfig(
-            f"consumer of {self.topic} has no retry letter topic; subscribe with ConsumerConfig(retry_enable=True)"
+            f"consumer of {self.topic} has no retry letter topic: subscribe with ConsumerConfig(retry_enable=True)"
         )
 
     def _redeliver(self, due: list[EntryKey]) -> None:
         """Request redelivery of entries whose negative acknowledgement is due."""
         connection = self._connection
         if not self._is_attached or connection is None:
-            return  # the next connection redelivers everything unacknowledged anyway
+            return  # the next connection redelivers everything unacknowledged
         if self._is_rewinding:
             self.redeliver_unacknowledged()
             return
@@ -388,7 +387,7 @@ class Consumer(Attachable, Receiving[Message]):
             connection.send_command(redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
 
     def redeliver_unacknowledged(self) -> None:
-        """Request redelivery of all unacknowledged messages; a new connection does that anyway."""
+        """Request redelivery of all unacknowledged messages, which also happens on each new connection."""
         self._check_open()
         connection = self._connection
         if not self._is_attached or connection is None:
@@ -420,12 +419,12 @@ class Consumer(Attachable, Receiving[Message]):
     # -- moving ---------------------------------------------------------------------------------------------------
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription: the next message is the first after ``target``.
+        """Move the subscription: the next message will be the first one after ``target``.
 
         Args:
-            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
-                or later is next.
-            inclusive: with a message id, begin with that message itself.
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published at or
+                after it is next.
+            inclusive: with a message id, start at that message instead of after it.
 
         Cancellation: the subscription may have moved.
 
@@ -439,7 +438,7 @@ class Consumer(Attachable, Receiving[Message]):
             begin = StartPosition(target, inclusive)
             skip = None if target in (EARLIEST, LATEST) else begin
         else:
-            check_integer("the publish time to seek to", target, 0)
+            check_integer("publish time to seek to", target, 0)
             begin = target
         connection = await self._attached()
         self._arrivals.is_seeking = True
@@ -460,11 +459,11 @@ class Consumer(Attachable, Receiving[Message]):
         before = self._resumption.start
         if before is not None and not isinstance(target, MessageId):
             _, mark_delete = await self.last_and_mark_delete()
-            if self._resumption.start is before:  # nothing was taken meanwhile
+            if self._resumption.start is before:  # nothing was received meanwhile
                 self._resumption.stands_at(mark_delete)
 
     async def last_message_id(self) -> MessageId:
-        """Return the id of the newest message of the topic; ``entry_id`` is -1 if it has none.
+        """Return the id of the newest message of the topic; ``entry_id`` is -1 if the topic is empty.
 
         Cancellation: safe.
         """
@@ -500,14 +499,14 @@ class Consumer(Attachable, Receiving[Message]):
 
     @property
     def failure(self) -> MagnetarError | None:
-        """The error with which the broker refused the consumer permanently, or None."""
+        """The error with which the broker permanently rejected the consumer, or None."""
         return self._error
 
     def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
         if self._is_closed:
-            raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription}, is closed")
+            raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription!r}, is closed")
 
     def _check_readable(self) -> None:
         self._check_open()
@@ -515,7 +514,7 @@ class Consumer(Attachable, Receiving[Message]):
             raise self._halt
 
     async def _attached(self) -> Connection:
-        """Return the connection, waiting until the consumer is attached to one."""
+        """Wait until the consumer is attached to a connection, and return the connection."""
         while True:
             self._check_open()
             if self._is_attached and self._connection is not None:
@@ -574,8 +573,8 @@ class Consumer(Attachable, Receiving[Message]):
     def handle_active_change(self, is_active: bool) -> None:
         """Handle a change of the active consumer (called by the connection)."""
         if not is_active and self.is_active:
-            # The queued entries are redelivered to another consumer, from the first unacknowledged one on. If they were
-            # kept until this consumer is active again, they would be delivered out of order.
+            # The queued entries are redelivered to another consumer, starting with the first unacknowledged one. If
+            # they were kept until this consumer is active again, they would be delivered out of order.
             self._release(self._queue.clear())
             self._chunked.forget()
             self._acks.lose_claims("another consumer is the active one")
@@ -602,7 +601,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._chunked.forget()
         self._set_active(False)
         if not self._is_closed and not self._arrivals.is_seeking:
-            log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)
+            log.info("%s: consumer of subscription %s was detached: %s", self.topic, self.subscription, reason)
             self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
@@ -628,7 +627,7 @@ class Consumer(Attachable, Receiving[Message]):
             if connection is not None and self._is_attached:
                 await connection.request(f"close consumer of {self.topic}", self._close_command())
         except MagnetarError as error:
-            log.debug("%s: closing a consumer of %s: %s", self.topic, self.subscription, error)
+            log.debug("%s: error while closing a consumer of subscription %s: %s", self.topic, self.subscription, error)
         finally:
             await self._end()
 

@@ -1,4 +1,4 @@
-"""Creates a client's consumers and readers: of a topic, its partitions, several topics, or a pattern."""
+"""Creates a client's consumers and readers for a topic, its partitions, several topics, or a pattern."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class ConsumerFactory:
 
         Args:
             cluster: the client's cluster.
-            opened: objects that the client closes.
+            opened: registry of the objects that the client closes.
             intervals: the client's statistics intervals.
-            services: services for consumers.
-            forget_schemas: called with a topic each time a consumer of it attaches.
+            services: services that consumers use.
+            forget_schemas: called with the topic whenever a consumer attaches.
         """
         self._cluster = cluster
         self._opened = opened
@@ -68,13 +68,13 @@ class ConsumerFactory:
         config: ConsumerConfig | None,
         schema: SchemaInfo | None,
     ) -> Consumer | MergedConsumer:
-        """Subscribe a consumer with a schema; raises as `AsyncClient.subscribe`.
+        """Subscribe a consumer with a schema; raises the same errors as `AsyncClient.subscribe`.
 
         Cancellation: safe; anything created on the broker is closed.
         """
         check_text("subscription", subscription, TEXT_BYTES_MAX)
         if not subscription:
-            raise InvalidConfig("subscription='' is empty; give it a name")
+            raise InvalidConfig("subscription is empty: pass a name")
         config = config or ConsumerConfig()
         if config.name is None:
             config = replace(config, name=self._cluster.random_name())
@@ -85,7 +85,7 @@ class ConsumerFactory:
         topics = [topic] if isinstance(topic, str) else list(topic)
         names = list(dict.fromkeys(map(as_topic_name, topics)))
         if not names:
-            raise InvalidConfig("subscribe needs at least one topic")
+            raise InvalidConfig("topic is empty: pass at least one topic")
         if config.retry_enable:
             policy = with_retry_topics(config.dead_letter_policy, names[0].text, subscription)
             config = replace(config, dead_letter_policy=policy)
@@ -111,7 +111,7 @@ class ConsumerFactory:
         return merged
 
     async def topics_of(self, pattern: TopicPattern, mode: RegexSubscriptionMode) -> list[str]:
-        """Return the full names of the topics that match a pattern now; partitions are listed individually."""
+        """Return the full names of the topics that currently match a pattern; partitions are listed individually."""
         self._cluster.check_open()
         found = await self._cluster.topics(pattern.namespace, _MODES[mode], pattern.asked or "")
         return [topic for topic in found if pattern.takes(topic)]
@@ -120,7 +120,7 @@ class ConsumerFactory:
         self, pattern: TopicPattern, subscription: str, config: ConsumerConfig, schema: SchemaInfo | None
     ) -> PatternConsumer:
         if config.retry_enable:
-            raise InvalidConfig("retry_enable needs topics by name, whose retry letter topic it consumes; list them")
+            raise InvalidConfig("retry_enable is not supported with a topic pattern: list the topics")
         cluster = self._cluster
         cluster.check_open()
         mode = _MODES[config.regex_subscription_mode]
@@ -209,7 +209,7 @@ class ConsumerFactory:
     async def create_reader(
         self, topic: str, start: MessageId, config: ReaderConfig | None, schema: SchemaInfo | None
     ) -> Reader:
-        """Create a reader with a schema; raises as `AsyncClient.create_reader`.
+        """Create a reader with a schema; raises the same errors as `AsyncClient.create_reader`.
 
         Cancellation: safe; anything created on the broker is closed.
         """
@@ -218,7 +218,7 @@ class ConsumerFactory:
         name = as_topic_name(topic)
         parts = await cluster.parts(name)
         if parts != [name]:
-            raise InvalidConfig(f"{name} has {len(parts)} partitions; read one of them, for example {parts[0]}")
+            raise InvalidConfig(f"{name} has {len(parts)} partitions: read a single partition, for example {parts[0]}")
         prefix = f"{config.subscription_prefix}-" if config.subscription_prefix else ""
         consumer_config = ConsumerConfig(
             name=config.name or cluster.random_name(),

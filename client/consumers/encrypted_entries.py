@@ -1,9 +1,9 @@
-"""The encrypted entries of one consumer, decrypted as they leave its queue.
+"""Decrypts the encrypted entries of one consumer as they leave its queue.
 
 Design: a key reader may read a file or call a server, which must not block the event loop. So the queue pauses at an
-entry whose key is not cached, while another thread calls the key reader; later entries stay behind it, and everything
-that empties a queue works as usual. Keys are cached: the reader is called once for each data key, and not again for a
-second after it failed to find one.
+entry whose key is not cached while another thread calls the key reader. Later entries wait behind it; clearing the
+queue still works. Keys are cached: the reader is called once per data key, and at most once per second for a key that
+it failed to find.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..encryption.decryption import Decryption
 
 REFUSED_S = 1.0
-"""Wait before a key reader that failed is called for the same key again."""
+"""Wait before a failed key reader is called again for the same key."""
 
 
 class EncryptedEntries:
@@ -53,8 +53,8 @@ class EncryptedEntries:
         """Create a filter for one consumer's queue.
 
         Args:
-            decryption: the keys; None if the consumer has none.
-            take_as_is: called with an entry that is delivered although it cannot be decrypted; None refuses such
+            decryption: the decryption keys, or None.
+            take_as_is: called with an entry that is delivered although it cannot be decrypted; None rejects such
                 entries.
             refuse: called with an entry that cannot be decrypted and has left the queue.
             announce: called when the queue resumes.
@@ -66,12 +66,12 @@ class EncryptedEntries:
         self._announce = announce
         self._loop = asyncio.get_running_loop()
         self._asked: ReceivedEntry | None = None  # the entry of the last key lookup
-        self._error: CryptoError | None = None  # why it was not found
+        self._error: CryptoError | None = None  # the error if that failed
         self._refused: dict[tuple[bytes, ...], CryptoError] = {}  # by the encrypted data keys of its entry
         self._refused_until_s = 0.0
 
     def pop(self, entries: deque[ReceivedEntry]) -> ReceivedEntry | None:
-        """Remove and decrypt the oldest entry of a queue; None while the queue is empty or waits for a key."""
+        """Remove and decrypt the oldest entry of a queue; return None while the queue is empty or waiting for a key."""
         while entries and not self.is_waiting:
             entry = entries[0]
             if not entry.is_encrypted:
@@ -91,7 +91,7 @@ class EncryptedEntries:
     def _decrypted(self, entry: ReceivedEntry) -> ReceivedEntry:
         error, self._asked = self._error, None
         if self._decryption is None:
-            entry.payloads  # noqa: B018  raises what says so
+            entry.payloads  # noqa: B018  raises the error
             raise AssertionError("an encrypted entry was read")
 
         def refuse(*_: object) -> bytes:
@@ -101,7 +101,7 @@ class EncryptedEntries:
         return entry.decrypted(self._decryption.decrypt if error is None else refuse)
 
     def _has_looked_for_key(self, entry: ReceivedEntry) -> bool:
-        """Return whether the key lookup of an entry is complete; start it otherwise."""
+        """Return whether the key lookup of an entry is complete; if not, start it."""
         decryption = self._decryption
         if entry is self._asked or decryption is None:
             return True

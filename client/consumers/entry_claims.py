@@ -34,7 +34,7 @@ def claim_entries(
         claimed.set_result([] if error is not None else given)
         if error is not None and not isinstance(error, ConnectionLost) and not is_closed():
             # The broker still assigns them to this consumer, and would redeliver them only on the next connection.
-            log.warning("%s: %d entries are not processed now: %s", topic, len(given), error)
+            log.warning("%s: cannot claim %d entries, requesting redelivery: %s", topic, len(given), error)
             for entry in given:
                 acks.negative(position_of(entry))
 

@@ -1,7 +1,7 @@
 """Dead letters and retry letters: their content, and the producers that send them.
 
 A letter is a copy of the message, with its key, ordering key, event time and schema, and some additional properties.
-The producers are created with the first letter, so a consumer without letters has none.
+Producers are created with the first letter, so a consumer without letters has none.
 
 Source: Pulsar binary protocol, section Redelivery (properties and names as in Java's client).
 """
@@ -42,12 +42,12 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_SUBSCRIPTION = "REAL_SUBSCRIPTION"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 FORMER_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
-"""The name as misspelt by Java's client, which still writes both."""
+"""The misspelt name used by Java's client, which still writes both."""
 
 _COUNT_DIGITS = 9
 
 VERSIONS_MAX = 1000
-"""Limit of cached schema versions of letter topics."""
+"""Maximum number of cached schema versions of letter topics."""
 
 
 class LetterProducer(Protocol):
@@ -81,14 +81,14 @@ def letter_topic(topic: str, subscription: str, suffix: str) -> str:
         suffix: `DEAD_LETTER_SUFFIX` or `RETRY_LETTER_SUFFIX`.
 
     Raises:
-        InvalidConfig: the resulting name is invalid; detected now, as no letter could ever be stored.
+        InvalidConfig: the resulting name is invalid, so no letter could ever be stored.
     """
     name = f"{topic}-{quote_plus(subscription, safe='*') if '/' in subscription else subscription}{suffix}"
     try:
         return parse_topic_name(name).text
     except InvalidTopicName as error:
         setting = "dead_letter_topic" if suffix == DEAD_LETTER_SUFFIX else "retry_letter_topic"
-        raise InvalidConfig(f"{error}; set {setting} of the dead_letter_policy") from error
+        raise InvalidConfig(f"{error}: set {setting} in dead_letter_policy") from error
 
 
 def with_retry_topics(
@@ -110,7 +110,7 @@ def with_retry_topics(
 
 
 def letter_properties(message: Message, subscription: str) -> dict[str, str]:
-    """Return a message's properties plus those of its origin; existing ones take precedence."""
+    """Return a message's properties plus those that describe its origin; existing ones take precedence."""
     origin = str(message.message_id)
     ours = {
         REAL_TOPIC: parse_topic_name(message.topic).base.text,
@@ -122,7 +122,7 @@ def letter_properties(message: Message, subscription: str) -> dict[str, str]:
 
 
 def reconsume_times(properties: Mapping[str, str]) -> int:
-    """Return how often a message has waited in a retry topic; 0 if the count is missing or invalid."""
+    """Return how often a message has passed through a retry topic, or 0 if the count is missing or invalid."""
     text = properties.get(RECONSUME_TIMES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else 0
 
@@ -169,11 +169,11 @@ class Letters:
         open_producer: OpenProducer,
         schema_version: SchemaVersion,
     ):
-        """Create letters; producers are created with the first letter.
+        """Create the letters of a consumer; producers are created with the first letter.
 
         Args:
             policy: the consumer's policy.
-            topic: full name of the topic that it receives from.
+            topic: full name of the consumer's topic.
             subscription: subscription name.
             producer_name: prefix of the producers' names.
             open_producer: creates a producer.
@@ -192,11 +192,11 @@ class Letters:
         self._is_closed = False
 
     async def give_up(self, message: Message, properties: Mapping[str, str] | None = None) -> None:
-        """Send a message to the dead letter topic and wait until it is stored there.
+        """Send a message to the dead letter topic and wait until it is stored.
 
         Args:
             message: the received message.
-            properties: the letter's properties; None for those of the message and its origin.
+            properties: the letter's properties; None for those of the message plus its origin.
 
         Cancellation: the letter may still be sent.
         """
@@ -245,11 +245,11 @@ class Letters:
             raise
 
     def forget_versions(self) -> None:
-        """Drop cached schema versions: a recreated topic numbers its versions from the beginning."""
+        """Drop cached schema versions: a recreated topic restarts its version numbers."""
         self._versions.clear()
 
     async def _version(self, topic: str, message: Message) -> bytes:
-        """Return a letter topic's version of a message's schema; empty if the topic cannot have the schema."""
+        """Return a letter topic's version of a message's schema; empty if the schema is incompatible with the topic."""
         key = (topic, message.schema_version)
         found = self._versions.get(key)
         if found is not None:
@@ -257,7 +257,7 @@ class Letters:
         try:
             found = await self._schema_version(message, topic)
         except (IncompatibleSchema, TopicNotFound) as error:
-            log.warning("%s: letter of %s goes without its schema: %s", topic, message.message_id, error)
+            log.warning("%s: sending the letter for %s without its schema: %s", topic, message.message_id, error)
             return b""
         while len(self._versions) >= VERSIONS_MAX:
             del self._versions[next(iter(self._versions))]
@@ -267,7 +267,7 @@ class Letters:
     async def _producer(self, topic: str, initial_subscription: str | None) -> LetterProducer:
         async with self._opening:
             if self._is_closed:
-                raise ClosedError(f"the consumer was closed before a letter went to {topic}")
+                raise ClosedError(f"the consumer was closed before a letter was sent to {topic}")
             producer = self._producers.get(topic)
             if producer is None:
                 asked = self._policy.producer or ProducerConfig()
@@ -278,7 +278,7 @@ class Letters:
                     initial_subscription_name=initial_subscription,
                 )
                 producer = self._producers[topic] = await self._open(topic, config)
-                log.info("%s: letters of subscription %s go here", topic, self._subscription)
+                log.info("%s: sending letters of subscription %s to this topic", topic, self._subscription)
         return producer
 
     async def close(self) -> None:
@@ -290,4 +290,4 @@ class Letters:
             try:
                 await producer.close()
             except MagnetarError as error:
-                log.debug("closing a producer of letters: %s", error)
+                log.debug("error while closing a letter producer: %s", error)

@@ -1,4 +1,4 @@
-"""Receives from several topics, or all partitions of one, as if they were one topic.
+"""Receives from several topics, or all partitions of one, as if they were a single topic.
 
 Design: each topic has a separate consumer with its own queue and permits; this class only selects the next one, in
 round-robin order of the consumers with queued entries, so a busy partition cannot starve the others.
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class MergedConsumer(Receiving[Message]):
     """A consumer of several topics or partitions, with the methods of `Consumer`.
 
-    A message id contains the partition but not the topic; with several topics, acknowledge messages or entries instead.
+    A message id contains the partition but not the topic. With several topics, acknowledge messages or entries instead.
 
     Attributes:
         topic: full names, separated by commas.
@@ -83,11 +83,11 @@ class MergedConsumer(Receiving[Message]):
     # -- receiving ------------------------------------------------------------------------------------------------
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry of the topic whose turn it is; as `Consumer.poll_entry`."""
+        """Return the next entry in round-robin order of the topics; see `Consumer.poll_entry`."""
         self._check_open()
         while self._line:
             consumer = self._line[0]
-            entry = consumer.poll_entry()  # a failed consumer stays in the queue and raises each time
+            entry = consumer.poll_entry()  # a failed consumer remains in the queue and raises each time
             if entry is not None:
                 self._line.rotate(-1)
                 return entry
@@ -96,13 +96,13 @@ class MergedConsumer(Receiving[Message]):
         return None
 
     async def receive_entry(self) -> ReceivedEntry:
-        """Return the next entry, waiting for it; as `Consumer.receive_entry`."""
+        """Return the next entry, waiting for it; see `Consumer.receive_entry`."""
         while (entry := self.poll_entry()) is None:
             await self.arrival()
         return entry
 
     def poll(self) -> Message | None:
-        """Return the next message if one is queued; as `Consumer.poll`."""
+        """Return the next message if one is queued; see `Consumer.poll`."""
         self._check_open()
         while self._line:
             # Finish an entry before switching topics, as its messages are decoded together.
@@ -117,14 +117,14 @@ class MergedConsumer(Receiving[Message]):
         return None
 
     async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
-        """Return the next message, waiting for it; as `Consumer.receive`."""
+        """Return the next message, waiting for it; see `Consumer.receive`."""
         if timeout_millis is not None:
             timeout_s = timeout_in_s(timeout_s, timeout_millis)
         message = self.poll()
         return message if message is not None else await next_message(self.topic, timeout_s, self.arrival, self.poll)
 
     async def arrival(self) -> None:
-        """Wait until something may have arrived or the consumer has ended; as `Consumer.arrival`."""
+        """Wait until a message may be available, or the consumer is closed or failed; see `Consumer.arrival`."""
         if not self._line and not self._is_closed:
             await self._waiting.wait()
 
@@ -145,20 +145,20 @@ class MergedConsumer(Receiving[Message]):
         ]
         if len(owners) != 1:
             raise InvalidConfig(
-                f"message id {what} could be of {len(owners)} topics of {self.topic}; pass the message or entry instead"
+                f"message id {what} matches {len(owners)} topics of {self.topic}: pass the message or entry instead"
             )
         return owners[0]
 
     def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
-        """Acknowledge one message; as `Consumer.ack`."""
+        """Acknowledge one message; see `Consumer.ack`."""
         return self._owner(message).ack(message)
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge a whole entry; as `Consumer.ack_entry`."""
+        """Acknowledge a whole entry; see `Consumer.ack_entry`."""
         return self._owner(entry).ack_entry(entry)
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
-        """Acknowledge whole entries, in one frame per topic; as `Consumer.ack_entries`."""
+        """Acknowledge whole entries, in one frame per topic; see `Consumer.ack_entries`."""
         by_owner: dict[Consumer, list[ReceivedEntry | MessageId]] = {}
         for entry in entries:
             by_owner.setdefault(self._owner(entry), []).append(entry)
@@ -168,7 +168,7 @@ class MergedConsumer(Receiving[Message]):
         return _all_of(self._loop, futures)
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge whole entries and return those that belong to this consumer; as `Consumer.claim_entries`."""
+        """Acknowledge whole entries and return those that belong to this consumer; see `Consumer.claim_entries`."""
         by_owner: dict[Consumer, list[ReceivedEntry]] = {}
         for entry in entries:
             by_owner.setdefault(self._owner(entry), []).append(entry)
@@ -184,34 +184,34 @@ class MergedConsumer(Receiving[Message]):
         return claimed
 
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
-        """Acknowledge some messages of an entry; as `Consumer.ack_batch_indexes`."""
+        """Acknowledge some messages of an entry; see `Consumer.ack_batch_indexes`."""
         return self._owner(entry).ack_batch_indexes(entry, still_wanted)
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to a message of the same topic; as `Consumer.ack_cumulative`."""
+        """Acknowledge everything up to a message of the same topic; see `Consumer.ack_cumulative`."""
         return self._owner(message).ack_cumulative(message)
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Request redelivery of a message later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; see `Consumer.negative_ack`."""
         self._owner(message).negative_ack(message)
 
     async def reconsume_later(
         self, message: Message, delay_ms: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Send a message to the retry letter topic and acknowledge it; as `Consumer.reconsume_later`."""
+        """Send a message to the retry letter topic and acknowledge it; see `Consumer.reconsume_later`."""
         await self._owner(message).reconsume_later(message, delay_ms, properties)
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
-        """Acknowledge an entry that cannot be read; as `Consumer.discard`."""
+        """Acknowledge an entry that cannot be read; see `Consumer.discard`."""
         self._owner(entry).discard(entry, error)
 
     def redeliver_unacknowledged(self) -> None:
-        """Request redelivery of all unacknowledged messages; as `Consumer.redeliver_unacknowledged`."""
+        """Request redelivery of all unacknowledged messages; see `Consumer.redeliver_unacknowledged`."""
         for consumer in self.consumers.values():
             consumer.redeliver_unacknowledged()
 
     async def flush_acks(self) -> None:
-        """Send all pending acknowledgements; as `Consumer.flush_acks`."""
+        """Send all pending acknowledgements; see `Consumer.flush_acks`."""
         await asyncio.gather(*(consumer.flush_acks() for consumer in self.consumers.values()))
 
     # -- moving ---------------------------------------------------------------------------------------------------
@@ -227,20 +227,20 @@ class MergedConsumer(Receiving[Message]):
         """Return the newest message's id, for a consumer of a single topic.
 
         Raises:
-            InvalidConfig: the consumer has several topics; use `last_message_ids`.
+            InvalidConfig: the consumer has several topics: use `last_message_ids`.
         """
         if len(self.consumers) != 1:
-            raise InvalidConfig(f"{self.topic} has {len(self.consumers)} partitions or topics; use last_message_ids")
+            raise InvalidConfig(f"{self.topic} has {len(self.consumers)} partitions or topics: use last_message_ids")
         return next(iter((await self.last_message_ids()).values()))
 
     async def last_message_ids(self) -> dict[str, MessageId]:
-        """Return the newest message's id for each topic; as `Consumer.last_message_id`."""
+        """Return the newest message's id for each topic; see `Consumer.last_message_id`."""
         consumers = list(self.consumers.values())
         ids = await asyncio.gather(*(consumer.last_message_id() for consumer in consumers))
         return {consumer.topic: message_id for consumer, message_id in zip(consumers, ids, strict=True)}
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription of every topic and close; as `Consumer.unsubscribe`."""
+        """Delete the subscription of every topic and close; see `Consumer.unsubscribe`."""
         await self._tasks.close()
         await asyncio.gather(*(consumer.unsubscribe() for consumer in self.consumers.values()))
         self._end()
@@ -254,7 +254,7 @@ class MergedConsumer(Receiving[Message]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether every topic's consumer is connected to a broker now."""
+        """Whether every topic's consumer is currently connected to a broker."""
         return all(consumer.is_connected for consumer in self.consumers.values())
 
     @property
@@ -268,12 +268,12 @@ class MergedConsumer(Receiving[Message]):
         return self._is_closed
 
     def statistics(self) -> dict[str, ConsumerStatistics]:
-        """Return the statistics of each topic's consumer; as `Consumer.statistics`."""
+        """Return the statistics of each topic's consumer; see `Consumer.statistics`."""
         return {topic: consumer.statistics() for topic, consumer in self.consumers.items()}
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription}, is closed")
+            raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription!r}, is closed")
 
     def keep_updated(self, interval_s: float, find_new: Callable[[set[str]], Awaitable[Sequence[Consumer]]]) -> None:
         """Discover new partitions periodically.
@@ -289,13 +289,13 @@ class MergedConsumer(Receiving[Message]):
             await asyncio.sleep(interval_s)
             try:
                 for consumer in await find_new(set(self.consumers)):
-                    log.info("%s: new partition %s", self.topic, consumer.topic)
+                    log.info("%s: added new partition %s", self.topic, consumer.topic)
                     self._add(consumer)
             except MagnetarError as error:
-                log.warning("%s: cannot look for new partitions, next try in %s s: %s", self.topic, interval_s, error)
+                log.warning("%s: cannot check for new partitions, retrying in %s s: %s", self.topic, interval_s, error)
 
     async def close(self) -> None:
-        """Close the consumers of all topics; as `Consumer.close`."""
+        """Close the consumers of all topics; see `Consumer.close`."""
         if self._is_closed:
             return
         await self._tasks.close()
@@ -310,12 +310,12 @@ class MergedConsumer(Receiving[Message]):
 
 
 def _all_of(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> asyncio.Future[None]:
-    """Return a future that completes when all futures have, with the first error if any."""
+    """Return a future that completes when all of the given futures have, with the first error if any."""
     result: asyncio.Future[None] = loop.create_future()
     gathered = asyncio.gather(*futures)
 
     def finish(done: asyncio.Future[list[None]]) -> None:
-        settle(result, ClosedError("the acknowledgement was given up") if done.cancelled() else done.exception())
+        settle(result, ClosedError("the acknowledgement was cancelled") if done.cancelled() else done.exception())
 
     if futures:
         gathered.add_done_callback(finish)

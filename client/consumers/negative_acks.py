@@ -1,15 +1,15 @@
 """Entries to redeliver after a delay.
 
-Design: the delay is the same for all entries, and the pause for all entries with a pause, so the entries of each kind
-become due in the order in which they were added, and one timer for the first is enough. The protocol redelivers whole
-entries, so the individual message does not matter here.
+Design: all entries share one delay, and all entries with a pause share one pause, so the entries of each kind become
+due in the order in which they were added, and one timer for the first is enough. The protocol redelivers whole
+entries, so individual messages are not tracked.
 """
 
 from __future__ import annotations
 
 
 class NegativeAcks:
-    """Positions (ledger, entry) with the time when each is due, in the order of these times."""
+    """Positions (ledger, entry) and their due times, in order of due time."""
 
     __slots__ = ("_delay_s", "_due_s", "_paused_s")
 
@@ -22,7 +22,7 @@ class NegativeAcks:
         return len(self._due_s) + len(self._paused_s)
 
     def add(self, position: tuple[int, int], now_s: float, pause_s: float | None = None) -> None:
-        """Schedule redelivery of an entry after the delay, or after ``pause_s``; a scheduled entry waits again."""
+        """Schedule, or reschedule, the redelivery of an entry after the delay, or after ``pause_s``."""
         self.discard(position)
         if pause_s is None:
             self._due_s[position] = now_s + self._delay_s
@@ -30,7 +30,7 @@ class NegativeAcks:
             self._paused_s[position] = now_s + pause_s
 
     def discard(self, position: tuple[int, int]) -> None:
-        """Forget an entry: it was acknowledged."""
+        """Forget an entry that was acknowledged."""
         self._due_s.pop(position, None)
         if self._paused_s:
             self._paused_s.pop(position, None)
@@ -42,13 +42,13 @@ class NegativeAcks:
                 del due_s[known]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all entries."""
         self._due_s.clear()
         self._paused_s.clear()
 
     @property
     def next_due_s(self) -> float | None:
-        """When the first entry is due."""
+        """Time at which the first entry is due, or None."""
         firsts = [next(iter(due_s.values())) for due_s in (self._due_s, self._paused_s) if due_s]
         return min(firsts, default=None)
 

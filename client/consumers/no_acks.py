@@ -1,6 +1,6 @@
 """Acknowledgements on non-persistent topics: no-ops.
 
-All messages have the id 0:0, so remembering one as acknowledged would drop the next; and the broker keeps nothing that
+All messages have the id 0:0, so tracking one as acknowledged would drop the next; and the broker stores nothing that
 could be acknowledged.
 """
 
@@ -14,7 +14,7 @@ from .received import EntryKey
 
 
 class NoAcks(Acknowledger):
-    """Completes every acknowledgement immediately; sends nothing, and never asks for redelivery."""
+    """Completes every acknowledgement immediately; sends nothing, and never requests redelivery."""
 
     def message(self, message_id: MessageId) -> asyncio.Future[None]:
         """Complete immediately for a message."""

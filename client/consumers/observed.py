@@ -1,4 +1,4 @@
-"""A consumer with interceptors or statistics; consumers without either use another class."""
+"""A consumer with interceptors or statistics. Consumers with neither use another class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_consumer(
     attachment: Attachment,
     services: Services,
 ) -> Consumer:
-    """Return a consumer of the class that the settings require, not yet subscribed."""
+    """Return an unsubscribed consumer of the class that the settings require."""
     if config.interceptors or services.counts:
         return ObservedConsumer(topic, subscription, consumer_id, config, attachment, services)
     if config.dead_letter_policy is not None or config.unacked_messages_timeout_ms:
@@ -62,7 +62,7 @@ class ObservedConsumer(TrackedConsumer):
         return self.counts.statistics(self.queued_messages)
 
     def poll(self) -> Message | None:
-        """Return the next message if one is queued; as `Consumer.poll`."""
+        """Return the next message if one is queued; see `Consumer.poll`."""
         message = super().poll()
         if message is None:
             return None
@@ -75,14 +75,14 @@ class ObservedConsumer(TrackedConsumer):
         return message
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry if one is queued; as `Consumer.poll_entry`.
+        """Return the next entry if one is queued; see `Consumer.poll_entry`.
 
         Raises:
             InvalidConfig: the consumer has interceptors, which require messages.
         """
         if self._interceptors:
             raise InvalidConfig(
-                f"whole entries pass by the interceptors of the consumer of {self.topic}; receive messages"
+                f"consumer of {self.topic} has interceptors, which do not support entries: receive messages instead"
             )
         entry = super().poll_entry()
         if entry is not None:
@@ -90,21 +90,21 @@ class ObservedConsumer(TrackedConsumer):
         return entry
 
     def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
-        """Acknowledge one message; as `Consumer.ack`."""
+        """Acknowledge one message; see `Consumer.ack`."""
         done = super().ack(message)
         self.counts.acknowledged += 1
         self._tell_later("on_acknowledge", given_id(message), done)
         return done
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge a whole entry; as `Consumer.ack_entry`."""
+        """Acknowledge a whole entry; see `Consumer.ack_entry`."""
         done = super().ack_entry(entry)
         self.counts.acknowledged += 1
         self._tell_later("on_acknowledge", given_id(entry), done)
         return done
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
-        """Acknowledge whole entries in one frame; as `Consumer.ack_entries`."""
+        """Acknowledge whole entries in one frame; see `Consumer.ack_entries`."""
         done = super().ack_entries(entries)
         self.counts.acknowledged += len(entries)
         for entry in entries:
@@ -112,14 +112,14 @@ class ObservedConsumer(TrackedConsumer):
         return done
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to a message; as `Consumer.ack_cumulative`."""
+        """Acknowledge everything up to a message; see `Consumer.ack_cumulative`."""
         done = super().ack_cumulative(message)
         self.counts.acknowledged_up_to += 1
         self._tell_later("on_acknowledge_cumulative", given_id(message), done)
         return done
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Request redelivery of a message later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; see `Consumer.negative_ack`."""
         super().negative_ack(message)
         self.counts.refused += 1
 

@@ -1,9 +1,9 @@
-"""Receives from all topics that match a pattern at the moment.
+"""Receives from all topics that currently match a pattern.
 
-Design: one task compares the existing topics with the consumed ones, and subscribes to new ones. It gets the topics
-from a watch, if the broker supports it, and by polling; like Java's client, it also polls while it watches. A deleted
-topic is dropped when its consumer fails or the list no longer contains it. If subscribing to a topic fails, the others
-are not delayed, and it is tried again the next time.
+Design: one task compares the existing topics with the consumed ones, and subscribes to new ones. It polls the list of
+topics and, if the broker supports it, also watches it, like Java's client. A deleted topic is dropped when its consumer
+fails or the list no longer contains it. If subscribing to a topic fails, the others are not delayed, and the next check
+retries it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PatternConsumer(MergedConsumer):
             pattern: pattern of topic names.
             subscription: subscription name.
             consumers: the initial consumers, already subscribed.
-            subscribe: returns a consumer of another topic, given its full name.
+            subscribe: subscribes to another topic, by full name, and returns the consumer.
         """
         super().__init__(pattern.text, subscription, consumers)
         self._pattern = pattern
@@ -56,7 +56,7 @@ class PatternConsumer(MergedConsumer):
 
     def _remove(self, consumer: Consumer) -> None:
         if self.consumers.get(consumer.topic) is consumer:
-            log.info("%s: topic %s is gone", self.topic, consumer.topic)
+            log.info("%s: removed topic %s", self.topic, consumer.topic)
             del self.consumers[consumer.topic]
         consumer.on_arrival = None
         if consumer in self._in_line:
@@ -65,18 +65,18 @@ class PatternConsumer(MergedConsumer):
 
     def _owner(self, what: Message | ReceivedEntry | MessageId) -> Consumer:
         if not isinstance(what, MessageId) and what.topic not in self.consumers:
-            raise ClosedError(f"topic {what.topic} is gone, and with it message {what.message_id}")
+            raise ClosedError(f"topic {what.topic} of message {what.message_id} was removed from the consumer")
         return super()._owner(what)
 
     def keep_matching(
         self, interval_s: float, list_topics: Callable[[], Awaitable[Collection[str]]], watch: TopicWatch | None
     ) -> None:
-        """Start following the topics (called by the client).
+        """Start tracking the matching topics (called by the client).
 
         Args:
             interval_s: polling interval; 0 disables polling and watching.
             list_topics: returns the full names of the namespace's topics.
-            watch: a watch that has not begun, or None.
+            watch: a watch that has not been started, or None.
         """
         if not interval_s:
             return
@@ -98,10 +98,10 @@ class PatternConsumer(MergedConsumer):
                 watched = self._watch.topics if is_told and self._watch is not None else None
                 await self.take_topics(watched if watched is not None else await list_topics())
             except MagnetarError as error:
-                log.warning("%s: cannot look for topics, next try in %s s: %s", self.topic, interval_s, error)
+                log.warning("%s: cannot list topics, retrying in %s s: %s", self.topic, interval_s, error)
 
     async def take_topics(self, topics: Collection[str]) -> None:
-        """Consume exactly those of these topics that match the pattern.
+        """Consume exactly the given topics that match the pattern.
 
         Cancellation: only some of the changes may have been made.
         """
@@ -116,20 +116,20 @@ class PatternConsumer(MergedConsumer):
         try:
             consumer = await self._subscribe(topic)
         except TopicNotFound:
-            return  # it has gone meanwhile
+            return  # the topic was deleted meanwhile
         except MagnetarError as error:
-            log.warning("%s: topic %s is not consumed for now: %s", self.topic, topic, error)
+            log.warning("%s: cannot consume topic %s yet: %s", self.topic, topic, error)
             return
-        log.info("%s: new topic %s", self.topic, topic)
+        log.info("%s: added new topic %s", self.topic, topic)
         self._add(consumer)
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription of every current topic, and close; as `Consumer.unsubscribe`."""
+        """Delete the subscription of every current topic, and close; see `Consumer.unsubscribe`."""
         await self._end_watch()
         await super().unsubscribe()
 
     async def close(self) -> None:
-        """Close the consumers of all topics; as `Consumer.close`."""
+        """Close the consumers of all topics; see `Consumer.close`."""
         await self._end_watch()
         await super().close()
 

@@ -27,7 +27,7 @@ class Reader(Receiving[Message]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the reader is connected to a broker now."""
+        """Whether the reader is currently connected to a broker."""
         return self._consumer.is_connected
 
     @property
@@ -37,39 +37,39 @@ class Reader(Receiving[Message]):
 
     @property
     def has_reached_end(self) -> bool:
-        """Whether the topic is terminated and all its messages were delivered."""
+        """Whether the topic is terminated and all messages were delivered."""
         return self._consumer.has_reached_end
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry if one is queued; as `Consumer.poll_entry`."""
+        """Return the next entry if one is queued; see `Consumer.poll_entry`."""
         entry = self._consumer.poll_entry()
         if entry is not None:
             self._passed(entry.message_id)
         return entry
 
     async def read_entry(self) -> ReceivedEntry:
-        """Return the next entry, waiting for it; as `Consumer.receive_entry`."""
+        """Return the next entry, waiting for it; see `Consumer.receive_entry`."""
         entry = await self._consumer.receive_entry()
         self._passed(entry.message_id)
         return entry
 
     def poll(self) -> Message | None:
-        """Return the next message if one is queued; as `Consumer.poll`."""
+        """Return the next message if one is queued; see `Consumer.poll`."""
         message = self._consumer.poll()
         if message is not None:
             self._passed(message.message_id)
         return message
 
     async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
-        """Return the next message, waiting for it; an alias of `read_next`, for the interface of consumers."""
+        """Return the next message, waiting for it; alias of `read_next`, for compatibility with consumers."""
         return await self.read_next(timeout_s, timeout_millis=timeout_millis)
 
     async def arrival(self) -> None:
-        """Wait until something may have arrived or the reader has ended; as `Consumer.arrival`."""
+        """Wait until a message may be available, or the reader is closed or failed; see `Consumer.arrival`."""
         await self._consumer.arrival()
 
     async def read_next(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
-        """Return the next message, waiting for it; as `Consumer.receive`."""
+        """Return the next message, waiting for it; see `Consumer.receive`."""
         message = await self._consumer.receive(timeout_s, timeout_millis=timeout_millis)
         self._passed(message.message_id)
         return message
@@ -105,7 +105,7 @@ class Reader(Receiving[Message]):
         return read.message_id.batch_index >= 0 and last.batch_index > read.message_id.batch_index
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the reader's position; as `Consumer.seek`."""
+        """Move the reader; see `Consumer.seek`."""
         await self._consumer.seek(target, inclusive=inclusive)
         if isinstance(target, MessageId):
             self._read = StartPosition(target, inclusive)
@@ -114,7 +114,7 @@ class Reader(Receiving[Message]):
         self._read = StartPosition(mark_delete if mark_delete is not None else EARLIEST, inclusive=False)
 
     async def last_message_id(self) -> MessageId:
-        """Return the id of the newest message of the topic; as `Consumer.last_message_id`."""
+        """Return the id of the newest message of the topic; see `Consumer.last_message_id`."""
         return await self._consumer.last_message_id()
 
     async def close(self) -> None:

@@ -21,11 +21,11 @@ _WEIGHT = 0.1
 class Permits:
     """The permits of one consumer on one connection.
 
-    With ``size`` 0 nothing is sent ahead: `demand` requests one message when a receive waits for it. An entry may
-    contain more messages than requested; the broker counts them all, and the next demand compensates for that.
+    With ``size`` 0 nothing is sent ahead: `demand` requests one message when a receive call waits for one. An entry may
+    contain more messages than requested; the broker counts them all, and the next demand compensates.
 
-    If bytes are limited, fewer messages than ``size`` may be requested: as many as fit according to the size of recent
-    messages, and `FIRST_PERMITS` before the first one.
+    If bytes are limited, fewer messages than ``size`` may be requested: the number that fits according to the size of
+    recent messages, or `FIRST_PERMITS` before the first one.
 
     Invariant: permits sent on a connection never exceed ``max(size, 1)`` plus the number of released messages.
     """
@@ -37,7 +37,7 @@ class Permits:
 
         Args:
             size: number of messages that the broker may send ahead.
-            bytes_max: approximate bytes that it may send ahead; 0 means no limit.
+            bytes_max: approximate number of bytes that the broker may send ahead; 0 means no limit.
         """
         self.size = size
         self._threshold = max(1, size // 2)
@@ -82,7 +82,7 @@ class Permits:
         return released
 
     def _release_within(self, count: int) -> int:
-        """Release messages under a byte limit: withheld permits are restored when there is room."""
+        """Release messages under a byte limit, restoring withheld permits when there is room."""
         self._released += count
         room = self._room()
         permits = self._released + self._missing - (self.size - room)
@@ -92,7 +92,7 @@ class Permits:
         return permits
 
     def demand(self) -> int:
-        """Return the number of permits to send because a receive is waiting; always 0 unless ``size`` is 0."""
+        """Return the number of permits to send for a waiting receive call; always 0 unless ``size`` is 0."""
         if self.size:
             return 0
         released = self._released
@@ -130,7 +130,7 @@ class ReceiveQueue:
 
     @property
     def has_opened(self) -> bool:
-        """Whether the last opened entry has messages left."""
+        """Whether the last opened entry has remaining messages."""
         return bool(self._opened)
 
     def push(self, entry: ReceivedEntry) -> None:
@@ -189,7 +189,7 @@ class ReceiveQueue:
         return None
 
     def clear(self) -> int:
-        """Drop all entries and return the number of their permits."""
+        """Drop all entries and return their number of permits."""
         permits = self.num_messages
         self._entries.clear()
         self._opened.clear()

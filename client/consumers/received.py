@@ -1,8 +1,8 @@
 """Received entries, and the messages inside them.
 
-Design: an entry stays bytes until its messages are read. The event loop parses only the entry's metadata; a batch is
-decompressed and split once, at the first access, on the accessing thread. Where this module is compiled, metadata of
-the usual form also stays bytes until `ReceivedEntry.metadata`, which few applications need, is read.
+Design: an entry remains encoded until its messages are read. The event loop parses only the entry's metadata; a batch
+is decompressed and split once, on first access, on the accessing thread. If this module is compiled, metadata in the
+usual form also remains encoded until `ReceivedEntry.metadata`, which few applications need, is read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..checks import BATCH_SIZE_MAX, check_message_id
 T = TypeVar("T")
 
 EntryKey = tuple[int, int]
-"""An entry's ledger id and entry id. A plain tuple, as one is created per entry, and a NamedTuple is slower."""
+"""An entry's ledger id and entry id. A plain tuple, because one is created per entry and a NamedTuple is slower."""
 
 _SECTION_HEAD = Struct(">HII")  # magic, checksum, size of the metadata
 _unpack_head = _SECTION_HEAD.unpack_from
@@ -50,7 +50,7 @@ class DamagedEntry(ProtocolError):
 
     Attributes:
         validation_error: the CommandAck.ValidationError to send to the broker.
-        permits: how many messages the broker counted the entry as, as far as known.
+        permits: number of messages that the broker counted for the entry, as far as known.
     """
 
     def __init__(self, text: str, validation_error: int, permits: int):
@@ -63,14 +63,14 @@ def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: i
     """Return the entry in a MESSAGE frame.
 
     Args:
-        message: its command.
-        payload: its payload section.
+        message: the frame's command.
+        payload: the frame's payload section.
         topic: full name.
         partition: index, -1 if the topic is not a partition.
-        max_bytes: limit of the body when decompressed.
+        max_bytes: size limit of the decompressed body.
 
     Raises:
-        DamagedEntry: the metadata cannot be read or the checksum does not fit.
+        DamagedEntry: the metadata cannot be read, or the checksum does not match.
     """
     data = message.message_id
     position = (data.ledgerId, data.entryId)
@@ -81,13 +81,13 @@ def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: i
 def open_rows(
     rows: list[MessageRow], topic: str, partition: int, max_bytes: int
 ) -> tuple[list[ReceivedEntry], list[tuple[EntryKey, DamagedEntry]]]:
-    """Return the entries in MESSAGE frames, in order, and the error of each damaged one.
+    """Return the entries in MESSAGE frames in order, with an error for each damaged one.
 
     Args:
         rows: the frames.
         topic: full name.
         partition: index, -1 if the topic is not a partition.
-        max_bytes: limit of a body when decompressed.
+        max_bytes: size limit of a decompressed body.
     """
     entries: list[ReceivedEntry] = []
     damaged: list[tuple[EntryKey, DamagedEntry]] = []
@@ -109,7 +109,7 @@ def open_rows(
 def _open_usual(
     position: EntryKey, redelivery_count: int, section: bytes, topic: str, partition: int, max_bytes: int
 ) -> ReceivedEntry | None:
-    """Return an entry with metadata of the usual form and a valid checksum; None for any other."""
+    """Return an entry whose metadata has the usual form and whose checksum is valid, or None for any other."""
     if len(section) < _HEAD_BYTES or section[0] != 0x0E or section[1] != 0x01:
         return None
     body = _HEAD_BYTES + int.from_bytes(section[6:_HEAD_BYTES], "big")
@@ -125,7 +125,7 @@ def _open_usual(
     return ReceivedEntry(position, topic, head, redelivery_count, count, (section, body, max_bytes), partition, found)
 
 
-def _open_parsed(  # noqa: PLR0913 - what a frame has and where it came; an object would be one more for each
+def _open_parsed(  # noqa: PLR0913 - an object would be an extra allocation per frame
     position: EntryKey,
     redelivery_count: int,
     ack_words: tuple[int, ...],
@@ -134,7 +134,7 @@ def _open_parsed(  # noqa: PLR0913 - what a frame has and where it came; an obje
     partition: int,
     max_bytes: int,
 ) -> ReceivedEntry:
-    """Return any entry, with its metadata parsed; raises as `open_entry`."""
+    """Return any entry, with its metadata parsed; raises the same errors as `open_entry`."""
     try:
         magic, checksum, size = _unpack_head(section)
         body = _HEAD_BYTES + size
@@ -147,11 +147,11 @@ def _open_parsed(  # noqa: PLR0913 - what a frame has and where it came; an obje
         metadata, body, does_fit = _opened(section)
     count = metadata.num_messages_in_batch
     if not 0 < count <= BATCH_SIZE_MAX:
-        text = f"an entry announces {count} messages, and has 1 to {BATCH_SIZE_MAX}"
+        text = f"invalid message count {count} in an entry: expected 1 to {BATCH_SIZE_MAX}"
         raise DamagedEntry(text, CommandAck.BatchDeSerializeError, 1)
     permits = ack_set.count(ack_words) if ack_words else count
     if not does_fit:
-        text = f"the checksum of an entry of {len(section)} bytes does not fit"
+        text = f"checksum mismatch in an entry of {len(section)} bytes"
         raise DamagedEntry(text, CommandAck.ChecksumMismatch, permits)
     entry = ReceivedEntry(position, topic, metadata, redelivery_count, permits, (section, body, max_bytes), partition)
     if ack_words:
@@ -173,16 +173,16 @@ def _opened(section: bytes) -> tuple[MessageMetadata, int, bool]:
 
 
 class ReceivedEntry:
-    """One entry of a topic: a batch, or a message sent alone.
+    """One entry of a topic: a batch or an unbatched message.
 
     Use it from one thread at a time.
 
     Attributes:
         position: ledger and entry.
         topic: full name; the partition's name for a partitioned topic.
-        redelivery_count: how often the entry was redelivered.
-        ack_set: the messages still wanted, empty if all are; the others were acknowledged before.
-        permits: how many messages the broker counted the entry as.
+        redelivery_count: number of redeliveries of the entry.
+        ack_set: the unacknowledged messages of a partly acknowledged entry; empty if all are unacknowledged.
+        permits: number of messages that the broker counted for the entry.
         is_batch: whether this is a batch, possibly of one message.
         num_messages: number of messages in the entry, including acknowledged ones.
     """
@@ -207,7 +207,7 @@ class ReceivedEntry:
         "topic",
     )
 
-    def __init__(  # noqa: PLR0913 - one is made for each entry; a builder would be one more
+    def __init__(  # noqa: PLR0913 - a builder would be an extra allocation per entry
         self,
         message_id: MessageId | EntryKey,
         topic: str,
@@ -222,13 +222,13 @@ class ReceivedEntry:
 
         Args:
             message_id: the entry's position.
-            topic: see the attribute.
-            metadata: the entry's metadata; as bytes if it has the usual form.
-            redelivery_count: see the attribute.
-            permits: see the attribute.
-            source: payload section, offset of the body in it, and limit of the body when decompressed, in bytes.
-            partition: index, -1 if the topic is not a partition; only where ``message_id`` does not have it.
-            found: the result of `usual_metadata`, only where ``metadata`` is bytes.
+            topic: full topic name.
+            metadata: the entry's metadata, as bytes if it has the usual form.
+            redelivery_count: number of redeliveries of the entry.
+            permits: number of messages that the broker counted for the entry.
+            source: payload section, offset of the body in it, and size limit of the decompressed body.
+            partition: partition index, or -1; only used if ``message_id`` lacks it.
+            found: the result of `usual_metadata`; only used if ``metadata`` is bytes.
         """
         self._message_id: MessageId | None = None
         self._partition = partition
@@ -247,7 +247,7 @@ class ReceivedEntry:
             self.num_messages = found & COUNT_MASK
         else:
             self._metadata = metadata
-            self.num_messages = metadata.num_messages_in_batch  # 1 where the field is absent
+            self.num_messages = metadata.num_messages_in_batch  # 1 if the field is absent
             self.is_batch = metadata.HasField("num_messages_in_batch")
         self.redelivery_count = redelivery_count
         self.permits = permits
@@ -269,7 +269,7 @@ class ReceivedEntry:
 
     @property
     def metadata(self) -> MessageMetadata:
-        """Metadata of the entry."""
+        """The entry's metadata."""
         found = self._metadata
         if found is None:
             found = self._metadata = _parse_metadata(self._head)
@@ -345,14 +345,14 @@ class ReceivedEntry:
         return entry
 
     def with_body(self, body: bytes, max_bytes: int) -> ReceivedEntry:
-        """Return a copy of this entry with another body, of at most ``max_bytes`` when decompressed."""
+        """Return a copy of this entry with another body, whose decompressed size is at most ``max_bytes``."""
         return ReceivedEntry(
             self.message_id, self.topic, self.metadata, self.redelivery_count, self.permits, (body, 0, max_bytes)
         )
 
     @property
     def payloads(self) -> list[bytes]:
-        """Payload of each message, including messages no longer wanted.
+        """Payload of each message, including acknowledged ones.
 
         Raises:
             DamagedEntry: the body cannot be decompressed or split; see `Consumer.discard`.
@@ -365,7 +365,7 @@ class ReceivedEntry:
         """Metadata of each message of a batch; None if the entry is not a batch.
 
         Raises:
-            DamagedEntry: as `payloads`.
+            DamagedEntry: see `payloads`.
         """
         if self._payloads is None:
             self._decode()
@@ -399,12 +399,12 @@ class ReceivedEntry:
             raise DamagedEntry(str(error), CommandAck.DecompressionError, self.permits) from error
 
     def wanted_indexes(self) -> list[int]:
-        """Return the indexes of the messages to process: neither acknowledged before nor removed by compaction."""
+        """Return the indexes of the messages to process, which are neither acknowledged nor removed by compaction."""
         headers, payloads = self.headers, self.payloads
         indexes = ack_set.wanted(self.ack_set) if self.ack_set else range(len(payloads))
         if headers is None:
             return list(indexes)
-        # What compaction removed has no payload: only then the metadata has to be looked at.
+        # Messages removed by compaction have no payload; only then must the metadata be inspected.
         return [
             index for index in indexes if index < len(headers) and (payloads[index] or not headers[index].compacted_out)
         ]
@@ -413,7 +413,7 @@ class ReceivedEntry:
         """Return the messages to process.
 
         Raises:
-            DamagedEntry: as `payloads`.
+            DamagedEntry: see `payloads`.
         """
         return [Message(self, index) for index in self.wanted_indexes()]
 
@@ -436,17 +436,17 @@ class Message:
 
     @property
     def index(self) -> int:
-        """Place in the entry."""
+        """Index within the entry."""
         return self._index
 
     @property
     def data(self) -> bytes:
-        """Content."""
+        """The payload."""
         return self.entry.payloads[self._index]
 
     @property
     def value(self) -> Any:
-        """Content, decoded by the consumer's schema if it has one."""
+        """The payload, decoded by the consumer's schema if it has one."""
         return self.entry.payloads[self._index]
 
     @property
@@ -456,7 +456,7 @@ class Message:
 
     @property
     def message_id(self) -> MessageId:
-        """Position, with index and size of the batch if the message came in one."""
+        """Position, with batch index and batch size if the message was batched."""
         entry = self.entry
         if not entry.is_batch:
             return entry.message_id
@@ -471,22 +471,22 @@ class Message:
     @property
     def key(self) -> str | None:
         """Partition key."""
-        header: Any = self._header  # compiled, a field that is said to be text must not be bytes
+        header: Any = self._header  # in compiled code, a field annotated as str must not be bytes
         return header_text(header.partition_key) if header.HasField("partition_key") else None
 
     @property
     def has_value(self) -> bool:
-        """Whether the message has a value; a missing value differs from an empty one."""
+        """Whether the message has a value; a missing value is distinct from an empty one."""
         return not self._header.null_value
 
     @property
     def key_is_base64(self) -> bool:
-        """Whether the partition key is the base64 of bytes."""
+        """Whether the partition key is base64-encoded bytes."""
         return self._header.partition_key_b64_encoded
 
     @property
     def schema_version(self) -> bytes:
-        """The broker's version of the schema that the message was written with; empty without a schema."""
+        """Version of the schema that the message was written with, assigned by the broker; empty without a schema."""
         return self.entry.metadata.schema_version
 
     @property
@@ -503,12 +503,12 @@ class Message:
 
     @property
     def publish_time_ms(self) -> int:
-        """When the producer sent the message, by its clock."""
+        """Time at which the producer sent the message, by the producer's clock."""
         return self.entry.metadata.publish_time
 
     @property
     def event_time_ms(self) -> int:
-        """Set by the producing application; 0 if unset."""
+        """Time set by the producing application, or 0."""
         return self._header.event_time
 
     @property
@@ -521,12 +521,12 @@ class Message:
 
     @property
     def producer_name(self) -> str:
-        """Name of the producer."""
+        """Producer name."""
         return self.entry.metadata.producer_name
 
     @property
     def redelivery_count(self) -> int:
-        """How often the message was redelivered."""
+        """Number of redeliveries."""
         return self.entry.redelivery_count
 
 
@@ -539,7 +539,7 @@ class TypedMessage(Message, Generic[T]):
     __slots__ = ("_decode", "_value")
 
     def __init__(self, entry: ReceivedEntry, index: int, decode: Callable[[Message], T]):
-        """Create a message whose value is decoded once, at the first access."""
+        """Create a message whose value is decoded once, on first access."""
         super().__init__(entry, index)
         self._decode = decode
         self._value: Any = _UNREAD
@@ -550,7 +550,7 @@ class TypedMessage(Message, Generic[T]):
 
         Raises:
             SchemaSerializationError: the payload cannot be decoded with the schema.
-            BrokerError: the writer's schema is needed, but the broker no longer has it.
+            BrokerError: the broker no longer has the required writer's schema.
         """
         found: T
         if self._value is _UNREAD:
@@ -561,7 +561,7 @@ class TypedMessage(Message, Generic[T]):
 
 
 def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
-    """Return the id of a message or entry, or the given id after validating it.
+    """Return the id of a message or entry; a given id is validated and returned.
 
     Raises:
         InvalidConfig: the id is out of range.
@@ -573,5 +573,5 @@ def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
 
 
 def position_of(entry: ReceivedEntry | MessageId) -> EntryKey:
-    """Return the position of an entry; raises as `given_id`."""
+    """Return the position of an entry; raises the same errors as `given_id`."""
     return entry.position if isinstance(entry, ReceivedEntry) else given_id(entry)[:2]

@@ -1,6 +1,6 @@
-"""Where a consumer starts and, after a reconnection, resumes; and which of the messages it then receives are new.
+"""Start position of a consumer, its resume position after a reconnection, and which received messages are new.
 
-The broker starts with the whole entry of the start message; messages of it that are not wanted are dropped here.
+The broker starts with the whole entry of the start message; unwanted messages of that entry are dropped here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .received import EntryKey, ReceivedEntry
 
 
 class StartPosition(NamedTuple):
-    """Start of a reader or seek: a message, and whether to start with it or after it."""
+    """Start position of a reader or seek: a message, and whether to start at it or after it."""
 
     message_id: MessageId
     inclusive: bool
 
     def new_messages(self, position: EntryKey, batch_size: int | None) -> int | None:
-        """Return a bit set of the messages to read from the start entry; None if this is another entry.
+        """Return a bit set of the messages to read from the start entry, or None for any other entry.
 
         Args:
             position: the entry's position.
@@ -37,7 +37,7 @@ class StartPosition(NamedTuple):
         return everything & ~((1 << seen) - 1)
 
     def entry_data(self) -> MessageIdData:
-        """Return the entry for SEEK, with an ack set of its wanted messages, empty for all.
+        """Return the entry for SEEK with an ack set of its wanted messages, which is empty for all.
 
         The start message always counts as wanted, as an empty set would mean all.
         """
@@ -52,9 +52,9 @@ class Resumption:
     """The resume position of a consumer.
 
     Attributes:
-        start: where to resume a non-durable subscription, whose position the broker forgets with the connection; None
-            for durable ones.
-        skip: the part of the first entry that was seen before, as the broker always sends it whole; None after it.
+        start: resume position of a non-durable subscription, whose position the broker discards with the connection;
+            None for durable ones.
+        skip: already received part of the first entry, which the broker always sends whole; None after that entry.
     """
 
     __slots__ = ("_acks", "skip", "start")
@@ -66,7 +66,7 @@ class Resumption:
 
     @property
     def is_latest(self) -> bool:
-        """Whether reading starts with messages published from now on."""
+        """Whether reading starts with the next published message."""
         return self.start is not None and self.start.message_id == LATEST and not self.start.inclusive
 
     def stands_at(self, mark_delete: MessageId | None) -> None:
@@ -75,7 +75,7 @@ class Resumption:
             self.start = StartPosition(mark_delete, inclusive=False)
 
     def sought(self, target: MessageId | int, skip: StartPosition | None) -> None:
-        """Resume at the target of a seek, a message or a time; ``skip`` is the unwanted part of its entry."""
+        """Resume at the target of a seek (a message or a time); ``skip`` is the unwanted part of its entry."""
         self.skip = skip
         if self.start is not None:
             self.start = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, inclusive=True)
@@ -87,7 +87,7 @@ class Resumption:
             self.skip = self.start
 
     def new_messages(self, entry: ReceivedEntry, position: EntryKey) -> int | None:
-        """Return which messages of an entry are new to the application, as bits: None for all, 0 for none."""
+        """Return the messages of an entry that are new to the application as a bit set; None means all."""
         tracker = self._acks.tracker
         if entry.ack_set:
             tracker.set_wanted(position, bits_of(entry.ack_set))

@@ -1,7 +1,8 @@
 """Topic patterns of consumers: their namespace, matching, and the pattern sent to the broker.
 
-A broker uses Java's regular expressions, and accepts only short ones. So it gets the application's pattern if the two
-engines cannot differ, and otherwise one for the whole namespace; the response is always matched here, too.
+Brokers use Java's regular expressions, and accept only short ones. The application's pattern is sent to the broker if
+both engines treat it the same; otherwise a pattern for the whole namespace is sent. The response is always matched
+locally as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MAX_ASKED_CHARS = 50
 """The brokers' limit (`subscriptionPatternMaxLength`)."""
 
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
-# Literals, dots, simple repetition, groups, alternatives: the same in every engine. `*+` and the like are possessive.
+# Literals, dots, simple repetition, groups, alternatives: the same in every engine. `*+` and similar are possessive.
 _SAME_EVERYWHERE = re.compile(r"(?:[-=:\w/.|()]|[.\w][*+](?![*+?]))*", re.ASCII)
 
 
@@ -30,32 +31,32 @@ class TopicPattern:
     """
 
     def __init__(self, pattern: re.Pattern[str], matches: Callable[[str], bool] | None = None) -> None:
-        """Create a pattern of full names, with or without a domain, or of names in ``public/default``.
+        """Create a pattern for full names, with or without a domain, or for local names in ``public/default``.
 
         Args:
             pattern: compiled pattern.
-            matches: returns whether the pattern matches a whole text; None uses Python's engine, which may take very
+            matches: returns whether the pattern matches a whole string; None uses Python's engine, which may take very
                 long.
 
         Raises:
             InvalidConfig: tenant or namespace of the pattern is not a literal name.
         """
         if not isinstance(pattern.pattern, str):
-            raise InvalidConfig(f"the pattern {pattern.pattern!r} is of bytes; compile one of str")
+            raise InvalidConfig(f"invalid pattern {pattern.pattern!r}: expected a pattern compiled from str, not bytes")
         self.text = pattern.pattern
         self._pattern = pattern
         self._matches = matches or (lambda text: pattern.fullmatch(text) is not None)
         domain, separator, rest = self.text.rpartition("://")
         if separator and domain not in DOMAINS:
-            raise InvalidConfig(f"the pattern {self.text!r} begins with {domain!r}; give one of {', '.join(DOMAINS)}")
+            raise InvalidConfig(f"unknown domain {domain!r} in pattern {self.text!r}: expected {' or '.join(DOMAINS)}")
         parts = rest.split("/", 2)
         self._is_local = len(parts) < 3
         self._prefix = f"{domain}://" if separator else ""
         if self._is_local and (separator or len(parts) == 2):
-            raise InvalidConfig(f"the pattern {self.text!r} is not tenant/namespace/topic, nor that of a topic alone")
+            raise InvalidConfig(f"invalid pattern {self.text!r}: expected tenant/namespace/topic, or only a topic")
         self.namespace = "public/default" if self._is_local else "/".join(parts[:2])
         if _NAMESPACE.fullmatch(self.namespace) is None:
-            raise InvalidConfig(f"the pattern {self.text!r} is of many namespaces; name one as tenant/namespace/topic")
+            raise InvalidConfig(f"invalid pattern {self.text!r}: tenant and namespace must be literal names")
         self.asked = self._asked(f"{self.namespace}/({rest})" if self._is_local else rest)
 
     def __repr__(self) -> str:
@@ -63,7 +64,7 @@ class TopicPattern:
 
     @property
     def pattern(self) -> str:
-        """The pattern's text, as in `re.Pattern`."""
+        """The pattern string, as in `re.Pattern`."""
         return self.text
 
     def _asked(self, exact: str) -> str | None:

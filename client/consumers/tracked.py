@@ -1,12 +1,12 @@
 """A consumer that tracks delivered messages until they are acknowledged: ack timeout, dead letters, retry letters.
 
-Design: a separate class, so that a consumer without these settings pays nothing for them. Whole entries are tracked, as
-the protocol redelivers whole entries. An entry that was redelivered as often as the policy allows is kept until it is
-acknowledged; if redelivery is requested again, its unacknowledged messages are sent to the dead letter topic, and
-acknowledged once they are stored there. An entry redelivered more often than that (its consumer died meanwhile) is sent
-there without being delivered.
+Design: a separate class, so that consumers without these settings do not pay for them. Whole entries are tracked, as
+the protocol redelivers whole entries. An entry that has reached the redelivery limit is kept until it is acknowledged;
+if another redelivery is requested, its unacknowledged messages are sent to the dead letter topic, and acknowledged once
+they are stored there. An entry beyond the limit (because its consumer died) is sent there without being delivered.
 
-Invariant: an entry is acknowledged only after all its letters are stored. If one is not, the entry is redelivered.
+Invariant: an entry is acknowledged only after all its letters are stored. If storing one fails, the entry is
+redelivered.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Services:
         random_name: returns a random name.
         clock: wall time in seconds.
         schema_version: returns a topic's version of a message's schema, for letters.
-        counts: whether consumers keep statistics.
+        counts: whether consumers collect statistics.
     """
 
     open_producer: OpenProducer
@@ -87,21 +87,21 @@ class TrackedConsumer(Consumer):
     # -- receiving ------------------------------------------------------------------------------------------------
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry if one is queued; as `Consumer.poll_entry`."""
+        """Return the next entry if one is queued; see `Consumer.poll_entry`."""
         while (entry := super().poll_entry()) is not None:
             if self._is_handed_out(entry):
                 return entry
         return None
 
     def poll(self) -> Message | None:
-        """Return the next message if one is queued; as `Consumer.poll`."""
+        """Return the next message if one is queued; see `Consumer.poll`."""
         while (message := super().poll()) is not None:
             if self._is_handed_out(message.entry):
                 return message
         return None
 
     def _is_handed_out(self, entry: ReceivedEntry) -> bool:
-        """Start tracking an entry; return False if it is not delivered to the application."""
+        """Start tracking an entry; return whether to deliver it to the application."""
         position = entry.position
         letters = self._letters
         if letters is not None and entry.redelivery_count >= letters.max_redeliver_count:
@@ -129,43 +129,43 @@ class TrackedConsumer(Consumer):
             self._is_overdue(due)
 
     def _is_overdue(self, due: list[EntryKey]) -> None:
-        log.info("%s: %d entries were not acknowledged in time and are asked for again", self.topic, len(due))
+        log.info("%s: requested redelivery of %d entries: acknowledgement timeout", self.topic, len(due))
         self._ask_again(due)
 
     # -- acknowledging --------------------------------------------------------------------------------------------
 
     def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
-        """Acknowledge one message; as `Consumer.ack`."""
+        """Acknowledge one message; see `Consumer.ack`."""
         done = super().ack(message)
         self._settled([given_id(message)[:2]])
         return done
 
     def ack_entry(self, entry: ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge a whole entry; as `Consumer.ack_entry`."""
+        """Acknowledge a whole entry; see `Consumer.ack_entry`."""
         done = super().ack_entry(entry)
         self._settled([position_of(entry)])
         return done
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
-        """Acknowledge whole entries in one frame; as `Consumer.ack_entries`."""
+        """Acknowledge whole entries in one frame; see `Consumer.ack_entries`."""
         done = super().ack_entries(entries)
         self._settled(map(position_of, entries))
         return done
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge whole entries before they are processed; as `Consumer.claim_entries`."""
+        """Acknowledge whole entries before they are processed; see `Consumer.claim_entries`."""
         claimed = super().claim_entries(entries)
         self._settled(entry.position for entry in entries)
         return claimed
 
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
-        """Acknowledge some messages of an entry; as `Consumer.ack_batch_indexes`."""
+        """Acknowledge some messages of an entry; see `Consumer.ack_batch_indexes`."""
         done = super().ack_batch_indexes(entry, still_wanted)
         self._settled([position_of(entry)])
         return done
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to a message; as `Consumer.ack_cumulative`."""
+        """Acknowledge everything up to a message; see `Consumer.ack_cumulative`."""
         done = super().ack_cumulative(message)
         message_id = given_id(message)
         position = message_id[:2]
@@ -178,18 +178,18 @@ class TrackedConsumer(Consumer):
         return done
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Request redelivery of a message later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; see `Consumer.negative_ack`."""
         super().negative_ack(message)
         if self._timeouts is not None:
             self._timeouts.discard(given_id(message)[:2])
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
-        """Acknowledge an entry that cannot be read; as `Consumer.discard`."""
+        """Acknowledge an entry that cannot be read; see `Consumer.discard`."""
         super().discard(entry, error)
         self._forget(entry.position)
 
     def _settled(self, positions: Iterable[EntryKey]) -> None:
-        """Stop tracking entries that are completely acknowledged."""
+        """Stop tracking fully acknowledged entries."""
         tracker = self._acks.tracker
         for position in positions:
             if tracker.wanted(position) is None:
@@ -205,7 +205,7 @@ class TrackedConsumer(Consumer):
             self._timeouts.clear()
         self._suspects.clear()
 
-    # -- giving up ------------------------------------------------------------------------------------------------
+    # -- dead letters ---------------------------------------------------------------------------------------------
 
     def _redeliver(self, due: list[EntryKey]) -> None:
         """Request redelivery of entries whose negative acknowledgement is due."""
@@ -239,7 +239,7 @@ class TrackedConsumer(Consumer):
 
     def _not_buried(self, position: EntryKey, moves: int, failure: BaseException) -> None:
         log.warning(
-            "%s: entry %d:%d could not be sent to the dead letter topic and will be redelivered: %s",
+            "%s: cannot send entry %d:%d to the dead letter topic, requesting redelivery: %s",
             self.topic, *position, failure,
             exc_info=None if isinstance(failure, MagnetarError) else failure,
         )  # fmt: skip
@@ -268,7 +268,7 @@ class TrackedConsumer(Consumer):
     async def reconsume_later(
         self, message: Message, delay_ms: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Send a message to the retry letter topic and acknowledge it; as `Consumer.reconsume_later`."""
+        """Send a message to the retry letter topic and acknowledge it; see `Consumer.reconsume_later`."""
         self._check_open()
         letters = self._letters
         if letters is None or not self._config.retry_enable:
@@ -285,12 +285,12 @@ class TrackedConsumer(Consumer):
     # -- moving, opening and closing ---------------------------------------------------------------------------------
 
     def redeliver_unacknowledged(self) -> None:
-        """Request redelivery of all unacknowledged messages; as `Consumer.redeliver_unacknowledged`."""
+        """Request redelivery of all unacknowledged messages; see `Consumer.redeliver_unacknowledged`."""
         super().redeliver_unacknowledged()
         self._forget_all()
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription; as `Consumer.seek`."""
+        """Move the subscription; see `Consumer.seek`."""
         self._moves += 1
         self._forget_all()
         await super().seek(target, inclusive=inclusive)
@@ -313,7 +313,7 @@ class TrackedConsumer(Consumer):
         super().fail(error)
 
     async def close(self) -> None:
-        """Wait for letters in flight, then close; as `Consumer.close`."""
+        """Wait for letters in flight, then close; see `Consumer.close`."""
         while self._leaving and not self._is_closed and self._error is None:
             await self._tasks.idle()
         await super().close()

@@ -1,4 +1,4 @@
-"""Waiting for events on the same event loop."""
+"""Wait and wake-up of coroutines on one event loop."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Waiters:
 
 
 def timeout_in_s(timeout_s: float | None, timeout_millis: float | None) -> float | None:
-    """Return a timeout in seconds, given in either unit; None for no limit.
+    """Return a timeout in seconds, specified in either unit; None means no timeout.
 
     Raises:
-        InvalidConfig: both are given, or one is negative or not a number.
+        InvalidConfig: both are set, or one is negative or not a number.
     """
     if timeout_millis is None:
         return timeout_s
     if timeout_s is not None:
-        raise InvalidConfig(f"timeout_s={timeout_s!r} and timeout_millis={timeout_millis!r} are both given: pass one")
+        raise InvalidConfig(f"timeout_s={timeout_s!r} and timeout_millis={timeout_millis!r} are mutually exclusive")
     check_least("timeout_millis", timeout_millis, 0)
     return timeout_millis / 1000
 
@@ -59,7 +59,7 @@ def timeout_in_s(timeout_s: float | None, timeout_millis: float | None) -> float
 async def next_message(
     topic: str, timeout_s: float | None, wait: Callable[[], Awaitable[None]], poll: Callable[[], M | None]
 ) -> M:
-    """Call ``poll``, and ``wait`` between calls, until it returns a message.
+    """Call ``poll`` until it returns a message, awaiting ``wait`` between calls.
 
     Cancellation: safe, nothing is lost.
 
@@ -73,4 +73,4 @@ async def next_message(
                 if (message := poll()) is not None:
                     return message
     except TimeoutError as error:
-        raise OperationTimeout(f"no message of {topic} came within {timeout_s} s") from error
+        raise OperationTimeout(f"no message received from {topic} within {timeout_s} s") from error

@@ -1,8 +1,8 @@
 """Resolution of string annotations before a function is pickled.
 
-`from __future__ import annotations` turns all annotations into strings. A pickled function carries only the globals
+`from __future__ import annotations` turns all annotations into strings. A pickled function contains only the globals
 that its code uses, and its classes refer to a module that workers do not have. So the resolved annotations are sent
-separately: parameters and return value of the function, and all fields of dataclasses in these.
+separately, for the function's parameters and return value, and for all fields of the dataclasses among them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any, get_args
 
 _LAYERS_MAX = 100
 _VALUES = 2
-"""Number of parameters that may be the value: the first, or the one after ``self``."""
+"""Number of leading parameters that may be the value: the first, or the one after ``self``."""
 
 Resolved = list[tuple[Any, dict[str, Any]]]
-"""Functions and classes, each with annotations that replace its own."""
+"""Functions and classes, each with the annotations that replace its own."""
 
 
 def resolved_annotations(function: Any, is_by_value: Callable[[Any], bool]) -> Resolved:
-    """Return the resolved annotations of a function, and of dataclasses in them, that only their module can resolve.
+    """Return resolved annotations of a function and its dataclasses, where only their module can resolve them.
 
     Args:
         function: a function, a method, a class with ``process``, or a callable object.
@@ -47,10 +47,10 @@ def resolved_annotations(function: Any, is_by_value: Callable[[Any], bool]) -> R
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """Yield a callable, then in turn each callable that it wraps."""
+    """Yield a callable, then each callable that it wraps, from the outside in."""
     if inspect.isclass(function):
         function = inspect.getattr_static(function, "process", None)
-        function = getattr(function, "__func__", function)  # of a static method
+        function = getattr(function, "__func__", function)  # a static method
     for _ in range(_LAYERS_MAX):
         yield function
         wrapped = getattr(function, "__wrapped__", None)

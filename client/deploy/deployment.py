@@ -1,4 +1,4 @@
-"""The content of a deployment: the config from the keyword arguments, and the package from the function."""
+"""Builds a deployment: the config from keyword arguments, and the package from the function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...errors import InvalidConfig, PackageError
 from .pickling import pickle_function
 
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-"""The date of every file, so that the same function yields the same package, which the cluster stores once."""
+"""Fixed date of every file, so that the same function yields the same package, which the cluster stores once."""
 _OTHER_NAMES = {"runtime": "runtimeEnv", "subscription": "subName"}
 _OUR_FIELDS = ("className", "fqfn", "functionType", "go", "jar", "py", "tenant", "namespace", "name")
 """Fields that are derived from the function, or have separate parameters."""
@@ -30,7 +30,7 @@ class Package:
     """A function as a zip file.
 
     Attributes:
-        class_name: the name by which instances find the function.
+        class_name: name under which instances look up the function.
         content: the zip file.
     """
 
@@ -39,32 +39,32 @@ class Package:
 
 
 def own_name(function: Any) -> str | None:
-    """Return a function's name; None for a lambda and the like."""
+    """Return a function's name, or None if it has none, such as a lambda."""
     name = getattr(function, "__name__", None)
     return name if isinstance(name, str) and name.isidentifier() else None
 
 
 def pack(function: Any, shown: str = "") -> Package:
-    """Return the package of a function: its pickle, and the module by which instances find it.
+    """Return the package of a function: its pickle, and the module through which instances load it.
 
     Args:
         function: a function, a class or object with ``process(self, input, context)``, or a callable object.
-        shown: its name for messages.
+        shown: the function's name in error messages.
 
     Raises:
         PackageError: the object cannot process messages.
-        UnpicklableFunction: the function refers to an object of this process; the text names it.
+        UnpicklableFunction: the function refers to an object that cannot be pickled; the message names it.
     """
     name = own_name(function)
     shown = shown or name or repr(function)[:80]
     process = getattr(function, "process", None)
     if inspect.isclass(function):
         if not callable(process):
-            raise PackageError(f"class {shown} has no method process(self, input, context); add one")
+            raise PackageError(f"class {shown} has no process method: add process(self, input, context)")
     elif callable(process) and not inspect.isroutine(function):
         function = process
     elif not callable(function) or inspect.ismodule(function):
-        raise PackageError(f"{shown} is of type {type(function).__name__}; give a function or a class")
+        raise PackageError(f"invalid function {shown}: expected a function or class, got {type(function).__name__}")
     # A name with an underscore could collide with the module's own names.
     attribute = name if name and not name.startswith("_") and not keyword.iskeyword(name) else "function"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -100,9 +100,9 @@ def function_config(inputs: str | Sequence[str] | None, output: str | None, sett
     for key, value in settings.items():
         field = _OTHER_NAMES.get(key) or _camel_case(key)
         if field in _OUR_FIELDS:
-            raise InvalidConfig(f"{key}: it follows from the function; leave it out")
+            raise InvalidConfig(f"{key} is derived from the function: omit it")
         if field in config:
-            raise InvalidConfig(f"{key}: {field} is given twice; leave one out")
+            raise InvalidConfig(f"duplicate setting {key!r}: {field} is already set")
         config[field] = list(value) if isinstance(value, tuple | set | frozenset) else value
     if inputs is not None:
         config["inputs"] = [inputs] if isinstance(inputs, str) else list(inputs)
@@ -113,7 +113,7 @@ def function_config(inputs: str | Sequence[str] | None, output: str | None, sett
     try:
         text = json.dumps(config, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidConfig(f"the settings must be JSON: {error}") from error
+        raise InvalidConfig(f"settings are not serializable as JSON: {error}") from error
     read_function_config(json.loads(text))
     return text
 

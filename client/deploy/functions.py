@@ -1,4 +1,4 @@
-"""Deployment of functions from Python, ``client.functions.deploy(fn, inputs=…, output=…)``, and their management.
+"""Deploys and manages functions from Python: ``client.functions.deploy(fn, inputs=…, output=…)``.
 
 Design: the function is packaged on the calling thread, because its objects may belong to that thread; the rest uses the
 same REST interface as all tools. `AsyncFunctions` is the asyncio API, `Functions` the blocking one.
@@ -39,7 +39,7 @@ Name = str | Callable[..., Any]
 
 
 class Processor(Protocol):
-    """An object with a method `process`, which `deploy` accepts like a function."""
+    """An object with a `process` method, which `deploy` accepts like a function."""
 
     def process(self, value: Any, context: Any, /) -> Any:
         """Return the output."""
@@ -49,7 +49,7 @@ class _Prepared(NamedTuple):
     path: str
     parts: Parts
     wait_s: float | None
-    """How long to wait until the function runs; None does not wait."""
+    """How long to wait until the function runs, in seconds; None means not to wait."""
     rolls_back: bool
 
 
@@ -57,12 +57,14 @@ def _path(name: Name, tenant: str | None, namespace: str | None) -> str:
     """Return the REST path of a function, given its name, tenant/namespace/name, or the deployed object."""
     text = name if isinstance(name, str) else own_name(name)
     if not text:
-        raise InvalidConfig(f"{name!r:.80} has no name of its own; give its name as a text")
+        raise InvalidConfig(f"{name!r:.80} has no name: pass the function name as a string")
     parts = text.split("/")
     if len(parts) == 3 and tenant is None and namespace is None:
         tenant, namespace, text = parts
     elif len(parts) != 1:
-        raise InvalidConfig(f"name={text!r} must be a name, or tenant/namespace/name without tenant= and namespace=")
+        raise InvalidConfig(
+            f"invalid name {text!r}: expected name, or tenant/namespace/name without tenant= and namespace="
+        )
     return f"{_namespace_path(tenant, namespace)}/{segment(text)}"
 
 
@@ -80,18 +82,18 @@ def _prepare(
     is_waiting, wait_s = settings.pop("wait", True), settings.pop("wait_timeout_s", WAIT_TIMEOUT_S)
     if not isinstance(wait_s, int | float) or isinstance(wait_s, bool) or not 0 <= wait_s < math.inf:
         raise InvalidConfig(
-            f"wait_timeout_s={wait_s!r} must be a number of seconds, 0 or more; to wait not, wait=False"
+            f"invalid wait_timeout_s {wait_s!r}: expected a number of seconds >= 0, or wait=False to not wait"
         )
     rolls_back = bool(settings.pop("rollback_on_failure", True))
     statement = settings.get("sql")
     if function is None and statement is None:
         raise InvalidConfig("no function to deploy: pass a function, or sql='SELECT …' with runtime='spark'")
     if function is not None and statement is not None:
-        raise InvalidConfig("sql: the function is the statement; leave one out")
+        raise InvalidConfig("function and sql are mutually exclusive")
     if function is None and not name:
-        raise InvalidConfig("sql: a statement has no name of its own; give one: deploy(sql=…, name='…')")
+        raise InvalidConfig("a SQL statement has no name: pass deploy(sql=…, name='…')")
     if not name and own_name(function) is None:
-        raise InvalidConfig(f"{function!r:.80} has no name of its own; give one: deploy(…, name='…')")
+        raise InvalidConfig(f"{function!r:.80} has no name: pass deploy(…, name='…')")
     path = _path(name or own_name(function) or "", tenant, namespace)
     config = json.loads(function_config(inputs, output, settings))
     if function is None:
@@ -111,15 +113,15 @@ class AsyncFunctions:
     These are ``"name"``, with ``tenant`` and ``namespace`` unless they are public and default;
     ``"tenant/namespace/name"``; or the function object itself, if it was deployed under its own name.
 
-    Cancellation: a request in flight may still be carried out.
+    Cancellation: a request in flight may still be executed.
 
     Raises:
-        RequestRefused: the cluster refused the request; has its reason and status (404 for an unknown function).
-        ConnectionLost, OperationTimeout: no worker responds.
+        RequestRefused: the cluster rejected the request; contains the reason and status (404 for an unknown function).
+        ConnectionLost, OperationTimeout: no worker responded.
     """
 
     def __init__(self, rest: Callable[[], RestClient]) -> None:
-        """Create the API; ``rest`` is called when the connection is needed."""
+        """Create the API; ``rest`` is called when a connection is needed."""
         self._rest = rest
 
     async def deploy(
@@ -134,8 +136,8 @@ class AsyncFunctions:
 
         Args:
             function: a function, a lambda, or a class or object with ``process(self, input, context)``. Objects that it
-                refers to are sent with it, except for installed packages, which the workers must have. With None,
-                ``sql`` and ``name``, the function is that SQL statement, over its inputs as views.
+                refers to are sent with it, except for installed packages, which must be installed on the workers. If
+                None, ``sql`` and ``name`` are required: the function is a SQL statement over its inputs as views.
             inputs: input topics, or a single one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
@@ -147,10 +149,11 @@ class AsyncFunctions:
         Returns: the function's config, as returned by `get`.
 
         Raises:
-            UnpicklableFunction: the function refers to an object of this process; the text names it. Nothing was sent.
+            UnpicklableFunction: the function refers to an object that cannot be pickled; the message names it. Nothing
+                was sent.
             InvalidConfig: a setting is unknown or invalid. Nothing was sent.
-            DeploymentFailed: the function was stored but does not run, or not in time; has the reason, and the
-                traceback in ``details``.
+            DeploymentFailed: the function was stored but did not start in time; contains the reason, and the traceback
+                in ``details``.
         """
         return await self.send(_prepare(function, inputs, output, settings))
 
@@ -183,7 +186,7 @@ class AsyncFunctions:
             except (RequestRefused, ConnectionLost, OperationTimeout) as error:
                 if isinstance(error, RequestRefused) and error.status < _SERVER_ERRORS:
                     raise
-                answer = {**answer, "error": str(error)}  # an unreachable worker may come back
+                answer = {**answer, "error": str(error)}  # an unreachable worker may become reachable
             left_s = until_s - monotonic()
             if left_s <= 0:
                 raise not_up_in_time(answer, timeout_s)
@@ -243,9 +246,10 @@ class AsyncFunctions:
         return (await self._rest().request("POST", path, parts=parts)).content
 
     async def run(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
-        """Start a run of a function with runtime spark, which processes its backlog; wait for the end without timeout.
+        """Run a function with runtime spark over its backlog, and wait until the run ends, without a timeout.
 
-        Returns: the run as in `status`; ``stage`` is ``done``, ``failed`` (with a ``reason``) or ``cancelled``.
+        Returns: the run, as reported by `status`; ``stage`` is ``done``, ``failed`` (with a ``reason``) or
+            ``cancelled``.
 
         Raises:
             RequestRefused: a run is in progress, or the function has another runtime.
@@ -279,10 +283,10 @@ def _waiting(
 
 
 class Functions:
-    """The functions of a cluster, for blocking code; created by `Client.functions`."""
+    """The functions of a cluster, with blocking methods; created by `Client.functions`."""
 
     def __init__(self, caller: _Caller, functions: AsyncFunctions) -> None:
-        """Create the API; calls ``functions`` through ``caller``."""
+        """Create the API, which calls ``functions`` through ``caller``."""
         self._call = caller.call
         self._functions = functions
 
@@ -298,8 +302,8 @@ class Functions:
 
         Args:
             function: a function, a lambda, or a class or object with ``process(self, input, context)``. Objects that it
-                refers to are sent with it, except for installed packages, which the workers must have. With None,
-                ``sql`` and ``name``, the function is that SQL statement, over its inputs as views.
+                refers to are sent with it, except for installed packages, which must be installed on the workers. If
+                None, ``sql`` and ``name`` are required: the function is a SQL statement over its inputs as views.
             inputs: input topics, or a single one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
@@ -309,9 +313,10 @@ class Functions:
         Returns: the function's config, as returned by `get`.
 
         Raises:
-            UnpicklableFunction: the function refers to an object of this process; the text names it. Nothing was sent.
+            UnpicklableFunction: the function refers to an object that cannot be pickled; the message names it. Nothing
+                was sent.
             InvalidConfig: a setting is unknown or invalid. Nothing was sent.
-            RequestRefused: the worker refuses the function; has its reason.
+            RequestRefused: the worker rejected the function; contains the reason.
         """
         return self._call(self._functions.send(_prepare(function, inputs, output, settings)))
 

@@ -18,14 +18,14 @@ import cloudpickle
 _OWN_PACKAGE = __name__.partition(".")[0]
 _INSTALLED_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _REGISTRY = threading.RLock()
-"""Protects cloudpickle's global list of modules to pickle by value. Reentrant, as a module imported while pickling a
-function may itself deploy one."""
+"""Protects cloudpickle's global list of modules to pickle by value. Reentrant, because a module that is imported
+while a function is pickled may itself deploy one."""
 
 
 class LocalModules:
-    """User modules: not built in, not in the standard library, and not installed.
+    """User modules, which are neither built in, nor in the standard library, nor installed.
 
-    Editable installations count as user modules: workers need not have them.
+    Editable installations count as user modules, as workers may lack them.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class LocalModules:
         )
 
     def find(self, name: str) -> ModuleType | None:
-        """Return a user module by name, importing it if necessary; None if the name is not a user module."""
+        """Return a user module by name, importing it if necessary, or None if the name is not a user module."""
         top, parent, own = name.partition(".")[0], *name.rpartition(".")[::2]
         if top in sys.stdlib_module_names or top in (_OWN_PACKAGE, "__main__"):
             return None
@@ -64,7 +64,7 @@ class LocalModules:
                 return None
             return importlib.import_module(name)
         except (ImportError, ValueError):  # ValueError: a module without a spec
-            return None  # it may be optional; if not, the worker reports it as this process would
+            return None  # the module may be optional; if not, the worker reports the error as this process would
 
     @contextmanager
     def go_by_value(self) -> Iterator[None]:

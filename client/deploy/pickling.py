@@ -1,11 +1,11 @@
 """Pickles a function together with everything it needs that workers do not have.
 
-Design: cloudpickle pickles by value what was defined in a script or notebook, and refers to the rest by name. That is
-right for installed packages and the standard library; user modules (`LocalModules`), which workers do not have, are
-also pickled by value, as far as the function refers to them. A module imported inside a function's body does not appear
-in its globals, so the code is searched for imports, and such modules follow the function in the stream.
+Design: cloudpickle pickles definitions of a script or notebook by value, and all others by name. That suits installed
+packages and the standard library. User modules (`LocalModules`), which workers do not have, must also be pickled by
+value if the function refers to them. A module imported inside a function's body does not appear in its globals, so the
+code is searched for imports, and such modules follow the function in the stream.
 
-Unpicklable objects are rejected before anything is sent, under the name that the author knows (`find_unpicklable`).
+Unpicklable objects are rejected before anything is sent, and named as in the author's code (`find_unpicklable`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .unpicklable import find_unpicklable
 
 _MODULE_STATE_LEFT_OUT = ("__builtins__", "__cached__", "__loader__", "__spec__")
 _REASON_CHARACTERS_MAX = 300
-_REMEDY = "make it inside the function, or in the __init__ of a class with process(self, input, context)"
+_REMEDY = "create it inside the function, or in the __init__ of a class with process(self, input, context)"
 
 
 def pickle_function(function: Any, name: str) -> bytes:
@@ -39,10 +39,10 @@ def pickle_function(function: Any, name: str) -> bytes:
 
     Args:
         function: any callable.
-        name: the function's name, for messages.
+        name: the function's name in error messages.
 
     Raises:
-        UnpicklableFunction: a part cannot be pickled; the text names it.
+        UnpicklableFunction: a part cannot be pickled; the message names it.
     """
     stream = io.BytesIO()
     local = LocalModules()
@@ -56,13 +56,13 @@ def pickle_function(function: Any, name: str) -> bytes:
                 sent |= new.keys()
                 pickler.dump(new)
             pickler.dump({})
-        except Exception as error:  # whatever an object's own __reduce__ raises
+        except Exception as error:  # any exception of an object's __reduce__
             parts = (function, *pickler.imported.values())
             found = next(
                 filter(None, (find_unpicklable(part, lambda one: _why_not(one, local), local) for part in parts)), ""
             )
             reason = found or f"{type(error).__name__}: {_one_line(error)}"
-            raise UnpicklableFunction(f"function {name} cannot be pickled: {reason}; {_REMEDY}") from error
+            raise UnpicklableFunction(f"cannot pickle function {name}: {reason}: {_REMEDY}") from error
     return stream.getvalue()
 
 
@@ -107,7 +107,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             and file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
             and module in self._local
         ):
-            raise TypeError(f"module {module.__name__} is compiled; install it here and where the workers run")
+            raise TypeError(f"cannot pickle the compiled module {module.__name__}: install it here and on the workers")
 
     def _follow_imports(self, function: FunctionType) -> None:
         for name in _imported_names(function.__code__, function.__globals__.get("__package__") or ""):
@@ -129,7 +129,7 @@ def _imported_names(code: CodeType, package: str) -> Iterator[str]:
             try:
                 whole = importlib.util.resolve_name("." * level + instruction.argval, package)
             except (ImportError, TypeError):
-                continue  # fails there as it does here
+                continue  # also fails on the worker
             yield whole
             yield from (f"{whole}.{name}" for name in names or () if name != "*")
         if instruction.opname != "EXTENDED_ARG":
@@ -140,10 +140,10 @@ def _imported_names(code: CodeType, package: str) -> Iterator[str]:
 
 
 def _why_not(part: Any, local: LocalModules) -> str:
-    """Return the reason why an object cannot be pickled; empty if it can."""
+    """Return the reason why an object cannot be pickled, or an empty string."""
     try:
         _Pickler(_Nowhere(), local).dump(part)
-    except Exception as error:  # noqa: BLE001  whatever an object's own __reduce__ raises is the answer
+    except Exception as error:  # noqa: BLE001  any exception of an object's __reduce__ is the reason
         return _one_line(error) or type(error).__name__
     return ""
 

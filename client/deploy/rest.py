@@ -1,4 +1,4 @@
-"""The client's access to the REST interface, with errors translated to the client's own."""
+"""REST access of the client, with errors translated to the client's exceptions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def derive_admin_url(service_url: str) -> str:
     )
     if port != usual:
         raise InvalidConfig(
-            f"the address of the REST interface does not follow from {service_url}, only from port {usual};"
-            f" give it: Client(service_url, admin_url='{scheme}://{host}:{web_port}')"
+            f"cannot derive the REST address from {service_url}, whose port is not {usual}:"
+            f" pass admin_url: Client(service_url, admin_url='{scheme}://{host}:{web_port}')"
         )
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{web_port}"
 
@@ -41,7 +41,7 @@ class RestClient:
     def __init__(self, url: str, connection_timeout_s: float, credentials: ClientCredentials | None = None) -> None:
         """Create a client; connections are opened on demand."""
         if not url.startswith(("http://", "https://")):
-            raise InvalidConfig(f"admin_url={url!r} does not begin with http:// or https://")
+            raise InvalidConfig(f"invalid admin_url {url!r}: must begin with http:// or https://")
         self.url = url.rstrip("/")
         self._connection_timeout_s = connection_timeout_s
         self._http = connections(ANSWER_TIMEOUT_S, connection_timeout_s, credentials)
@@ -57,12 +57,12 @@ class RestClient:
 
         Args:
             method: HTTP method.
-            path: relative to the address.
-            parts: a form to send.
-            timeout_s: response timeout; None waits as long as the connection holds.
+            path: path relative to the base URL.
+            parts: form parts to send.
+            timeout_s: response timeout; None means no timeout.
 
         Raises:
-            RequestRefused: the response has an error status; holds its reason.
+            RequestRefused: the response has an error status; contains the reason.
             ConnectionLost, OperationTimeout, TlsFailed: no response was received.
             CredentialsUnavailable, AuthenticationError: no credentials are available.
         """
@@ -74,12 +74,12 @@ class RestClient:
             raise TlsFailed(error.reason) from error
         except Unreachable as error:
             raise ConnectionLost(
-                f"cannot reach {self.url}; start one with `magnetar standalone`, or give Client its admin_url"
+                f"cannot reach {self.url}: start a server with `magnetar standalone`, or set admin_url of the Client"
             ) from error
         except AnswerTimeout as error:
-            raise OperationTimeout(f"{self.url} gave no answer in {timeout_s:g} s; look into its log") from error
+            raise OperationTimeout(f"{self.url} did not respond within {timeout_s:g} s: check its log") from error
         except NoAnswer as error:
-            raise ConnectionLost(f"talking to {self.url} failed: {error.reason}; look into its log") from error
+            raise ConnectionLost(f"request to {self.url} failed: {error.reason}: check its log") from error
         if not answer.is_success:
             raise RequestRefused(answer.status, answer.reason)
         return answer

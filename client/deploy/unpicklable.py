@@ -1,8 +1,8 @@
-"""Find the part of a function that cannot be pickled, under the name that its author gave it.
+"""Finds the part of a function that cannot be pickled, and names it as in the author's code.
 
 Design: the search follows the names in the user's code (closures, globals, defaults, attributes of objects of user
-classes, items of containers), at each step to a part that cannot be pickled by itself. It ends at the first object of a
-library's class: ``client`` is a useful answer, ``client._thread._lock`` is not.
+classes, items of containers), descending into parts that cannot be pickled on their own. It stops at the first instance
+of a library class: ``client`` is a useful answer, ``client._thread._lock`` is not.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class _Named(NamedTuple):
 
 
 def find_unpicklable(function: Any, why_not: Callable[[Any], str], local: Container[ModuleType]) -> str:
-    """Describe the part that cannot be pickled; empty if no single part is the cause.
+    """Describe the part that cannot be pickled; return an empty string if no single part is the cause.
 
     Args:
         function: the unpicklable function.
-        why_not: returns the reason why an object cannot be pickled, empty if it can.
+        why_not: returns the reason why an object cannot be pickled, or an empty string.
         local: the user modules.
     """
     found, reason = _Named(function), why_not(function)
@@ -55,7 +55,7 @@ def find_unpicklable(function: Any, why_not: Callable[[Any], str], local: Contai
         return ""
     kind = type(found.part)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{found.kind} {found.path}{found.owner} is of type {name} ({reason})"
+    return f"{found.kind} {found.path}{found.owner} has type {name} ({reason})"
 
 
 def _parts(named: _Named, local: Container[ModuleType]) -> Iterator[_Named]:
@@ -104,7 +104,7 @@ def _function_parts(function: FunctionType) -> Iterator[_Named]:
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
     for name, value in (*zip(arguments, defaults, strict=True), *(function.__kwdefaults__ or {}).items()):
-        yield _Named(value, "default of argument", name, owner)
+        yield _Named(value, "default value of argument", name, owner)
     yield from (_Named(value, "attribute", name, owner) for name, value in vars(function).items())
 
 

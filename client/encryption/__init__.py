@@ -1,1 +1,1 @@
-"""End-to-end encryption of messages: keys, and encryption and decryption of entry bodies."""
+"""End-to-end encryption of messages: key handling, and encryption and decryption of entry bodies."""

@@ -1,7 +1,7 @@
 """Encryption and decryption of data keys with RSA keys.
 
-Source: the encryption of Pulsar's clients: RSA with OAEP, SHA-1 and MGF1 with SHA-1; AES-256-GCM with a 12-byte nonce,
-a 16-byte tag after the body, and no additional data.
+Source: encryption in Pulsar's clients, which is RSA with OAEP, SHA-1 and MGF1 with SHA-1; AES-256-GCM with a 12-byte
+nonce, a 16-byte tag after the body, and no additional data.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 _AES_KEY_BYTES = (16, 24, 32)
 # The padding protects a producer's random key; Pulsar's clients in all languages require SHA-1.
-_PADDING = OAEP(MGF1(SHA1()), SHA1(), None)  # noqa: S303 (as the format has it)
+_PADDING = OAEP(MGF1(SHA1()), SHA1(), None)  # noqa: S303 (required by the format)
 
 
 def encrypted_key(data_key: bytes, public_pem: bytes, name: str) -> bytes:
     """Return a data key encrypted with a public key.
 
     Raises:
-        CryptoError: the public key is not a usable RSA key; names the key.
+        CryptoError: the public key is not a usable RSA key; the message names it.
     """
     try:
         found = load_pem_public_key(public_pem)
@@ -40,37 +40,37 @@ def encrypted_key(data_key: bytes, public_pem: bytes, name: str) -> bytes:
     try:
         return found.encrypt(data_key, _PADDING)
     except ValueError as error:
-        raise CryptoError(f"encryption key {name}: its {found.key_size} bits are too few; use 2048") from error
+        raise CryptoError(f"encryption key {name}: {found.key_size} bits are too few: use 2048 or more") from error
 
 
 def decrypted_key(encrypted: bytes, private_pem: bytes, name: str) -> bytes:
     """Return a data key decrypted with a private key.
 
     Raises:
-        CryptoError: the private key is not an RSA key, or does not match the message; names the key.
+        CryptoError: the private key is not an RSA key, or does not match the message; the error names it.
     """
     try:
         found = _private_key(private_pem)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        why = "the key has a password" if isinstance(error, TypeError) else "not a private key in PEM format"
+        why = "the key is password-protected" if isinstance(error, TypeError) else "not a private key in PEM format"
         raise CryptoError(f"encryption key {name}: {why}") from error
     if not isinstance(found, rsa.RSAPrivateKey):
         raise CryptoError(f"encryption key {name}: {_only_rsa(found)}")
     try:
         data_key = found.decrypt(encrypted, _PADDING)
     except ValueError as error:
-        raise CryptoError(f"encryption key {name}: this private key is not that of the message") from error
+        raise CryptoError(f"encryption key {name}: the private key does not match the message") from error
     if len(data_key) not in _AES_KEY_BYTES:
-        raise CryptoError(f"encryption key {name}: the message has a data key of {len(data_key)} bytes")
+        raise CryptoError(f"encryption key {name}: invalid data key length {len(data_key)} in the message")
     return data_key
 
 
 @lru_cache(maxsize=16)
 def _private_key(pem: bytes) -> PrivateKeyTypes:
-    """Return a private key, cached because the library takes some ten milliseconds to check one."""
+    """Return a private key; cached because checking one takes tens of milliseconds."""
     return load_pem_private_key(pem, None)
 
 
 def _only_rsa(found: object) -> str:
     kind = type(found).__name__.removesuffix("PublicKey").removesuffix("PrivateKey").lstrip("_")
-    return f"it is a key of the kind {kind}, and only RSA is supported"
+    return f"unsupported key type {kind}: only RSA is supported"

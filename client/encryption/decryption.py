@@ -18,18 +18,18 @@ from .keys import CryptoKeyReader
 KEPT_S = 4 * 3600.0
 """How long a data key is cached before the private key is loaded again."""
 KEPT_MAX = 1000
-"""Limit of a consumer's cached data keys; the least recently used is dropped first."""
+"""Maximum number of cached data keys per consumer; the least recently used is dropped first."""
 
 
 class Decryption:
     """Decrypts the entries of one consumer and caches their data keys; thread-safe."""
 
     def __init__(self, reader: CryptoKeyReader | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a decryption.
+        """Create the decryption of a consumer.
 
         Args:
-            reader: loads the private keys; with None nothing can be decrypted.
-            clock: in seconds.
+            reader: loads the private keys; if None, nothing can be decrypted.
+            clock: returns the time in seconds.
         """
         self._reader = reader
         self._clock = clock
@@ -46,7 +46,7 @@ class Decryption:
         try:
             return cipher.decrypt(metadata.encryption_param, body, None)
         except (InvalidTag, ValueError) as error:
-            raise CryptoError("its body was changed, or encrypted with another key") from error
+            raise CryptoError("the body was modified, or encrypted with another key") from error
 
     def is_ready(self, metadata: MessageMetadata) -> bool:
         """Return whether `decrypt` will not call the key reader: the data key is cached, or no reader is configured."""

@@ -1,8 +1,8 @@
 """Encryption of a producer's entries.
 
 Design: all partitions of a producer share one data key, generated when the producer is created and renewed every
-`RENEW_S` seconds in another thread, as the key reader may call a server for the public keys. Entries sent during the
-renewal use the previous key.
+`RENEW_S` seconds on another thread, because the key reader may call a server for the public keys. Entries sent during
+the renewal use the previous key.
 
 Invariant: a pair of data key and nonce encrypts at most one entry.
 """
@@ -26,7 +26,7 @@ from .keys import CryptoKeyReader
 
 RENEW_S = 4 * 3600.0
 RETRY_S = 60.0
-"""Wait before renewal is retried after it failed."""
+"""Wait after a failed renewal before the next attempt."""
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class _DataKey(NamedTuple):
 
 
 class Encryption:
-    """Encrypts the entries of one producer. Created on an event loop; encrypts in any thread."""
+    """Encrypts the entries of one producer. Must be created on an event loop; encrypts on any thread."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Encryption:
         """Create an encryption without a data key; `open` generates the first.
 
         Args:
-            names: names of the public keys; the private key of any one of them decrypts.
+            names: names of the public keys; any one of their private keys can decrypt.
             reader: loads the public keys.
             sends_clear: send messages unencrypted while no data key is available.
-            clock: in seconds.
+            clock: returns the time in seconds.
         """
         self._names = tuple(names)
         self._reader = reader
@@ -83,7 +83,7 @@ class Encryption:
         except CryptoError as error:
             if not self._sends_clear:
                 raise
-            log.warning("messages are sent unencrypted: %s", error)
+            log.warning("sending messages unencrypted: %s", error)
         self._due_s = self._clock() + (RETRY_S if self._data_key is None else RENEW_S)
 
     @property
@@ -115,7 +115,7 @@ class Encryption:
                 return
             error = future.exception()
             if error is not None:
-                kept = "messages are sent unencrypted" if self._data_key is None else "the previous one stays in use"
+                kept = "sending messages unencrypted" if self._data_key is None else "using the previous one"
                 log.warning("cannot renew the data key, %s: %s", kept, error)
                 return
             self._data_key = future.result()

@@ -1,7 +1,6 @@
 """Producers that split messages too large for one entry into chunks, one entry each.
 
-These are separate classes, so that other producers pay nothing for chunking. The id of a message is that of its last
-chunk.
+These are separate classes, so that other producers do not pay for chunking. A message has the id of its last chunk.
 
 Source: Pulsar binary protocol, section Chunked messages.
 """
@@ -26,14 +25,14 @@ from .pending_queue import PendingSend
 from .producer import Producer
 
 _CHUNK_FIELDS_BYTES = 64
-"""Upper bound of the chunk fields in the metadata, without the message's uuid."""
+"""Upper bound on the size of the metadata's chunk fields, without the message's uuid."""
 
 
 class ChunkingProducer(Producer):
     """A producer of one topic, without batching, that sends large messages in chunks."""
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Send a message; as `Producer.send_nowait`, but a large one is split into chunks."""
+        """Send a message as in `Producer.send_nowait`; a large message is split into chunks."""
         if payload is not NO_VALUE and type(payload) is not bytes:
             payload = as_bytes(payload)
         limit = self._encoder.max_message_bytes
@@ -64,8 +63,8 @@ class ChunkingProducer(Producer):
             return super().send_nowait(payload, **options)
         if room < limit // 2:
             raise MessageTooLarge(
-                f"key and properties of a message of {len(payload)} bytes leave {room} bytes for a chunk, of"
-                f" max_message_bytes={limit} of the broker; send shorter ones"
+                f"key and properties of a message of {len(payload)} bytes leave only {room} bytes per chunk"
+                f" (max_message_bytes={limit}): shorten them"
             )
         sequence_id = metadata.sequence_id = self._ids.assign(options.get("sequence_id"), 1)
         metadata.uuid = f"{self.name}-{sequence_id}"

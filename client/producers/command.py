@@ -12,7 +12,7 @@ class Creation:
 
     Attributes:
         schema: the schema of its messages, or None.
-        topic_epoch: of an exclusive producer, as returned by the broker, which recognises fenced producers by it.
+        topic_epoch: an exclusive producer's epoch, which the broker returned and uses to detect fenced producers.
     """
 
     __slots__ = ("_config", "_epoch", "_producer_id", "_topic", "schema", "topic_epoch")

@@ -1,4 +1,4 @@
-"""Producers with interceptors; separate classes, so that other producers pay nothing for them."""
+"""Producers with interceptors. These are separate classes, so that other producers do not pay for interceptors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Interceptors:
         return message
 
     def send(self, message: OutgoingMessage, send: Callable[..., Future[MessageId]]) -> Future[MessageId]:
-        """Send a message and notify the interceptors of the result; raises as ``send``."""
+        """Send a message and notify the interceptors of the result; raises the same errors as ``send``."""
         try:
             future = send(message.payload, **message.options())
         except MagnetarError as error:
@@ -76,7 +76,7 @@ class Interceptors:
 
 def refusal(what: str) -> InvalidConfig:
     """Return the error for an operation that interceptors do not support."""
-    return InvalidConfig(f"{what} passes by the interceptors of this producer; send messages, or use another producer")
+    return InvalidConfig(f"interceptors do not support {what}: send messages, or use a producer without interceptors")
 
 
 class InterceptedProducer(Producer):
@@ -89,7 +89,7 @@ class InterceptedProducer(Producer):
         self._interceptors = Interceptors(self, interceptors)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Send a message; as `Producer.send_nowait`."""
+        """Send a message; see `Producer.send_nowait`."""
         if self._interceptors is None:
             return super().send_nowait(payload, **options)
         options = with_time(options, self._clock)
@@ -101,10 +101,10 @@ class InterceptedProducer(Producer):
         Raises:
             InvalidConfig: always, as interceptors require messages.
         """
-        raise refusal("an encoded entry")
+        raise refusal("encoded entries")
 
     async def close(self) -> None:
-        """Close the producer, then the interceptors; as `Producer.close`."""
+        """Close the producer, then the interceptors; see `Producer.close`."""
         await super().close()
         if self._interceptors is not None:
             self._interceptors.close()
@@ -125,17 +125,17 @@ class InterceptedPartitionedProducer(PartitionedProducer):
         self._interceptors = Interceptors(self, config.interceptors)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Send a message; as `PartitionedProducer.send_nowait`."""
+        """Send a message; see `PartitionedProducer.send_nowait`."""
         options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
 
     def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Send a message whose caller awaits the receipt; as `PartitionedProducer.send_awaited`."""
+        """Send a message whose caller awaits the receipt; see `PartitionedProducer.send_awaited`."""
         options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_awaited)
 
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
-        """Send a message and return its id; as `PartitionedProducer.send`."""
+        """Send a message and return its id; see `PartitionedProducer.send`."""
         if self._config.block_if_queue_full:
             options = with_time(options, self._clock)
             await self.ready()
@@ -147,9 +147,9 @@ class InterceptedPartitionedProducer(PartitionedProducer):
         Raises:
             InvalidConfig: always, as interceptors require messages.
         """
-        raise refusal("an encoded entry")
+        raise refusal("encoded entries")
 
     async def close(self) -> None:
-        """Close the producers, then the interceptors; as `PartitionedProducer.close`."""
+        """Close the producers, then the interceptors; see `PartitionedProducer.close`."""
         await super().close()
         self._interceptors.close()

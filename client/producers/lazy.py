@@ -1,9 +1,9 @@
-"""A producer of one partition that is created on the broker with its first message.
+"""A producer of one partition that is created on the broker when the first message is sent.
 
-Design: messages sent meanwhile are held in order, and passed to the producer once it is open. If the broker refuses it,
-all held messages fail with the broker's error, and the next message tries again.
+Design: messages sent before the producer is open are held in order, then passed to it. If the broker rejects the
+producer, all held messages fail with the broker's error, and the next message retries.
 
-Invariant: no message is passed to the producer while others are held, so the order is kept.
+Invariant: no message is passed to the producer while others are held, which preserves the order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Waiting:
 
 
 class LazyProducer:
-    """Stand-in for a partition's producer until that is open.
+    """Stand-in for a partition's producer until the producer is open.
 
     Attributes:
         producer: the actual producer; created on the broker with the first message.
@@ -50,8 +50,8 @@ class LazyProducer:
 
         Args:
             producer: not opened yet.
-            config: its settings.
-            open_it: creates it on the broker.
+            config: the producer's settings.
+            open_it: creates the producer on the broker.
             opened: called when all held messages have been passed to the producer.
         """
         self.producer = producer
@@ -68,7 +68,7 @@ class LazyProducer:
 
     @property
     def has_room(self) -> bool:
-        """Whether `hold` accepts another message now."""
+        """Whether `hold` currently accepts another message."""
         config = self._config
         return len(self._waiting) < config.max_pending_messages and self._bytes < config.max_pending_bytes
 
@@ -78,7 +78,7 @@ class LazyProducer:
         return len(self._waiting)
 
     def hold(self, send: Callable[[Producer], Future[MessageId]], size: int) -> Future[MessageId]:
-        """Hold a message until the producer is created, which is started if necessary; return the future of its id.
+        """Hold a message until the producer is open, creating it if necessary; return the future of the message id.
 
         Args:
             send: passes the message to the producer.
@@ -92,9 +92,9 @@ class LazyProducer:
             raise ClosedError(f"producer of {self.producer.topic} is closed")
         if not self.has_room:
             raise QueueFull(
-                f"{len(self._waiting)} messages ({self._bytes} bytes) wait for the producer of {self.producer.topic},"
+                f"{len(self._waiting)} messages ({self._bytes} bytes) are waiting for producer {self.producer.topic},"
                 f" limits are max_pending_messages={self._config.max_pending_messages} and"
-                f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
+                f" max_pending_bytes={self._config.max_pending_bytes}: await ready() or set block_if_queue_full"
             )
         future: Future[MessageId] = self._loop.create_future()
         self._waiting.append(_Waiting(send, size, future))
@@ -103,7 +103,7 @@ class LazyProducer:
         return future
 
     def begin(self) -> asyncio.Task[None]:
-        """Start creating the producer on the broker unless that is in progress; return the task."""
+        """Start creating the producer on the broker, unless already in progress; return the task."""
         if self._opening is None:
             self._opening = self._tasks.start(self._open(), "open", self._fail)
         return self._opening
@@ -146,7 +146,7 @@ class LazyProducer:
             await asyncio.wait([self._opening])
 
     async def close(self) -> None:
-        """Pass on held messages, then close the producer.
+        """Wait until held messages are passed on, then close the producer.
 
         Cancellation: the producer is closed nevertheless.
         """

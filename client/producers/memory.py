@@ -1,8 +1,8 @@
 """The memory limit of pending messages, shared by all producers of a client.
 
-Design: a producer with a limit has separate classes for queue, open batch and admission, so that one without pays
-nothing for it. The same bytes count as for a single producer's limits: payloads, plus keys and properties while a batch
-is open. A message is also accepted while the sum is below the limit, so one message may exceed it.
+Design: separate classes for queue, open batch and admission are used if there is a limit, so that other producers do
+not pay for it. The same bytes count as for the limits of a single producer: payloads, plus keys and properties while a
+batch is open. A message is accepted while the sum is below the limit, so one message may exceed it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MemoryLimit:
             admission.admit()
 
     def waits(self, admission: SharedAdmission, *, is_waiting: bool) -> None:
-        """Record whether callers of a producer wait for room."""
+        """Record whether callers of a producer are waiting for room."""
         if is_waiting:
             self._waiting[admission] = None
         else:
@@ -72,7 +72,7 @@ class SharedBatch(OpenBatch):
     def add(
         self, header: SingleMessageMetadata, payload: bytes, future: Future[MessageId], header_bytes: int = 0
     ) -> None:
-        """Append a message; as `OpenBatch.add`."""
+        """Append a message; see `OpenBatch.add`."""
         super().add(header, payload, future, header_bytes)
         self._memory.add(len(payload) + header_bytes)
 
@@ -85,7 +85,7 @@ class SharedBatch(OpenBatch):
 
 
 class SharedAdmission(Admission):
-    """An `Admission` without room while the client's limit is reached."""
+    """An `Admission` that has no room while the client's limit is reached."""
 
     __slots__ = ("_memory",)
 
@@ -95,13 +95,13 @@ class SharedAdmission(Admission):
 
     @property
     def room(self) -> int:
-        """Number of further messages that fit."""
+        """Number of additional messages that fit."""
         memory = self._memory
         return super().room if memory.used_bytes < memory.limit_bytes else 0
 
     @property
     def others(self) -> str:
-        """Other limits of the producer, for errors."""
+        """Description of the producer's other limits, for errors."""
         memory = self._memory
         return (
             f"; all producers of the client have {memory.used_bytes} bytes pending,"
@@ -109,7 +109,7 @@ class SharedAdmission(Admission):
         )
 
     async def wait(self, check_open: Callable[[], None]) -> None:
-        """Wait for room; as `Admission.wait`.
+        """Wait for room; see `Admission.wait`.
 
         Cancellation: safe.
         """

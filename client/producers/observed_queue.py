@@ -1,4 +1,4 @@
-"""A pending queue that reports to the client's memory limit, and counts entries."""
+"""A pending queue that updates the client's memory limit and entry counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shared:
         """Return the open batch, queue and admission of a producer.
 
         Args:
-            config: its settings.
+            config: the producer's settings.
             clock: the event loop's clock, in seconds.
         """
         queue = ObservedQueue(self.memory, clock)
@@ -38,7 +38,7 @@ class Shared:
 
 
 class ObservedQueue(PendingQueue):
-    """A `PendingQueue` whose bytes count towards the client's limit, or with statistics, or both.
+    """A `PendingQueue` with statistics, or whose bytes count towards the client's limit, or both.
 
     Attributes:
         counts: the counters.
@@ -74,7 +74,7 @@ class ObservedQueue(PendingQueue):
         super().rewrite(send, head, payload)
 
     def take(self, sequence_id: int) -> PendingSend | None:
-        """Remove the oldest entry if ``sequence_id`` refers to it; as `PendingQueue.take`."""
+        """Remove the oldest entry if ``sequence_id`` refers to it; see `PendingQueue.take`."""
         send = super().take(sequence_id)
         if send is not None:
             size = len(send.payload)
@@ -85,7 +85,7 @@ class ObservedQueue(PendingQueue):
         return send
 
     def pop(self) -> PendingSend:
-        """Remove and return the oldest entry, which was refused."""
+        """Remove and return the oldest entry, which was rejected."""
         send = super().pop()
         self.counts.failed += send.num_messages
         if self._memory is not None:

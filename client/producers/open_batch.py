@@ -1,4 +1,4 @@
-"""The entry that a producer is filling, and the encoding of entries."""
+"""The open batch of a producer, and the encoding of entries."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 
 
 class OpenBatch:
-    """Messages that will be sent as one entry, with the two limits that do not need a clock.
+    """Messages that will be sent as one entry, and the two limits that do not depend on time.
 
     Attributes:
         headers: metadata of each message, without its size.
         payloads: payload of each message.
         futures: future of each message.
         bytes: total size of payloads, keys and properties.
-        created_s: when the first message was added, in seconds of the event loop's clock.
+        created_s: time when the first message was added, by the event loop's clock.
         timer: closes the batch; None while it is empty.
-        is_awaited: whether a caller awaits one of the messages, so that the batch is sent as soon as nothing is in
-            flight.
+        is_awaited: whether a caller awaits one of the messages; the batch is then sent once nothing is in flight.
     """
 
     __slots__ = (
@@ -65,16 +64,16 @@ class OpenBatch:
         return len(self.payloads)
 
     def has_room_for(self, payload_bytes: int) -> bool:
-        """Return whether another message of that size fits; an empty batch accepts any size."""
+        """Return whether another message of this size fits; an empty batch accepts any size."""
         return not self.payloads or self.bytes + payload_bytes <= self._max_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch must be sent now."""
+        """Whether the batch is full and must be sent."""
         return len(self.payloads) >= self._max_messages or self.bytes >= self._max_bytes
 
     def stop_timer(self) -> None:
-        """Cancel the timer, if it runs."""
+        """Cancel the timer, if any."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -146,20 +145,21 @@ def split_by_key(batch: OpenBatch) -> list[OpenBatch]:
 
 
 _HEADER_ROOM_BYTES = 64
-"""Upper bound of a batched message's bytes besides its payload, key and properties."""
-_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # an entry's bytes besides its body; the rest is for the command
+"""Upper bound on the size of a batched message beyond its payload, key and properties."""
+_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # an entry's size beyond its body; the rest is for the command
 
 
 class Encoder:
     """Encodes the entries of one producer.
 
     Attributes:
-        compression: a CompressionType of the protocol, 0 for none.
+        compression: the protocol's CompressionType, or 0.
         encryption: encrypts entry bodies; None if they are not encrypted.
         max_message_bytes: the broker's message size limit.
-        max_batched_bytes: largest payload that is batched, as its batch header counts towards that limit.
-        schema_version: the broker's version of the messages' schema; empty without a schema.
-        plain: encodes plain unbatched messages; None if this producer does not send such, or has no name yet.
+        max_batched_bytes: size of the largest payload that is batched; lower than the limit because of the batch
+            header.
+        schema_version: version of the messages' schema, assigned by the broker; empty without a schema.
+        plain: encodes plain unbatched messages; None if this producer sends no such messages, or has no name yet.
     """
 
     __slots__ = (
@@ -190,7 +190,7 @@ class Encoder:
         self.schema_version = b""
 
     def attached(self, producer_name: str, max_message_bytes: int, schema_version: bytes = b"") -> None:
-        """Apply the broker's response to the attachment of the producer."""
+        """Apply the broker's response to the creation of the producer."""
         self._name = producer_name
         self.max_message_bytes = max_message_bytes
         self.max_batched_bytes = max_message_bytes - _HEADER_ROOM_BYTES
@@ -205,7 +205,7 @@ class Encoder:
         """Reject a size above the broker's limit."""
         if size > self.max_message_bytes:
             raise MessageTooLarge(
-                f"{what} of {size} bytes exceeds max_message_bytes={self.max_message_bytes} of the broker"
+                f"{what} of {size} bytes exceeds the broker's max_message_bytes={self.max_message_bytes}"
             )
 
     def goes_alone(self, payload_bytes: int) -> bool:
@@ -279,8 +279,8 @@ class Encoder:
         if len(payload) > self.max_message_bytes + _METADATA_ROOM_BYTES:
             # A broker closes the connection on an oversized frame, and the entry would be resent on each new one.
             raise MessageTooLarge(
-                f"entry of {len(body)} bytes has {len(payload) - len(body)} bytes of keys and properties beside it, and"
-                f" the limit for both is {self.max_message_bytes + _METADATA_ROOM_BYTES}; send shorter keys"
+                f"entry of {len(body)} bytes with {len(payload) - len(body)} bytes of keys and properties exceeds the"
+                f" limit of {self.max_message_bytes + _METADATA_ROOM_BYTES} bytes: shorten the keys and properties"
             )
         first = last = metadata.sequence_id
         highest: int | None = None

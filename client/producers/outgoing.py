@@ -1,4 +1,4 @@
-"""Messages and encoded entries for a producer."""
+"""Outgoing messages and encoded entries of a producer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class OutgoingEntry(NamedTuple):
-    """An encoded batch; created by `encode_entry`, in any thread.
+    """An encoded batch; created by `encode_entry`, on any thread.
 
     Attributes:
         body: encoded messages, compressed with ``compression``.
         num_messages: number of messages.
         uncompressed_bytes: size of the body before compression.
-        compression: a CompressionType of the protocol.
-        sequence_id: sequence id of the first message; the others follow. None continues after the producer's last.
+        compression: the protocol's CompressionType.
+        sequence_id: sequence id of the first message; the others follow. None continues after the producer's last id.
         key: partition key of the entry, used for routing and by Key_Shared subscriptions.
-        highest_sequence_id: the id that the broker records for the entry, and returns to the next producer of that
-            name, if it is not the sequence id of the last message. Brokers detect duplicates by the first id alone.
+        highest_sequence_id: the id that the broker records for the entry and returns to the next producer with the same
+            name; None for the sequence id of the last message. Brokers detect duplicates by the first id only.
     """
 
     body: bytes
@@ -50,7 +50,7 @@ def encode_entry(
     key: str | None = None,
     highest_sequence_id: int | None = None,
 ) -> OutgoingEntry:
-    """Encode many messages as one entry.
+    """Encode several messages as one entry.
 
     Messages have no individual sequence ids unless their headers contain them, so that readers can share one header
     object per batch, which makes large batches fast.
@@ -60,12 +60,12 @@ def encode_entry(
         headers: metadata per message (key, properties, event time), or the result of `encode_attributes`; None for a
             message without metadata.
         compression: compression of the whole entry.
-        sequence_id: sequence id of the first message; None continues.
+        sequence_id: sequence id of the first message; None continues after the last one.
         key: partition key of the entry.
         highest_sequence_id: the id that the broker records for the entry; None for the id of its last message.
     """
     if not payloads:
-        raise ValueError("an entry needs at least one message")
+        raise ValueError("an entry must contain at least one message")
     if highest_sequence_id is not None and (sequence_id is None or highest_sequence_id < sequence_id):
         raise ValueError(f"highest_sequence_id={highest_sequence_id} is below sequence_id={sequence_id}")
     if headers is None:
@@ -90,17 +90,17 @@ def seal_entry(  # noqa: PLR0913  each is a field of the metadata
     ordering_key: bytes | None = None,
     encryption: Encryption | None = None,
 ) -> bytes:
-    """Encode an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
+    """Encode an entry as a payload section for `Producer.send_sealed`, on any thread.
 
     Args:
         entry: the entry to send.
-        producer_name: name of the producer that will send it.
+        producer_name: name of the producer that will send the entry.
         sequence_id: sequence id of the entry and all its messages.
         publish_time_ms: publish time.
-        schema_version: the broker's version of the messages' schema; empty without a schema.
-        deliver_at_ms: when Shared and Key_Shared subscriptions deliver it, in ms since 1970; 0 means immediately.
+        schema_version: version of the messages' schema, assigned by the broker; empty without a schema.
+        deliver_at_ms: delivery time on Shared and Key_Shared subscriptions, in ms since 1970; 0 means immediately.
         ordering_key: used by Key_Shared subscriptions instead of the entry's key.
-        encryption: encrypts the body; None leaves it unencrypted.
+        encryption: encrypts the body, or None.
     """
     metadata = MessageMetadata(
         producer_name=producer_name,
@@ -162,6 +162,6 @@ def describe(
             metadata.event_time = event_time_ms
     except (TypeError, ValueError, AttributeError) as error:
         check_options(key, ordering_key, properties, event_time_ms)
-        raise InvalidConfig(f"key, properties or event time of a message: {error}") from error
+        raise InvalidConfig(f"invalid key, properties or event time: {error}") from error
     if event_time_ms and event_time_ms > INT64_MAX:
         check_options(event_time_ms=event_time_ms)

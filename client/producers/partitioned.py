@@ -1,6 +1,6 @@
 """Sends messages to a partitioned topic: one producer per partition, and a router that chooses between them.
 
-Partitions added later get a producer when they are discovered; this changes the partition of keys, as in all Pulsar
+Partitions added later get a producer when they are discovered, which moves keys to other partitions, as in all Pulsar
 clients.
 """
 
@@ -53,7 +53,7 @@ class PartitionedProducer(Closing):
         self._router = make_router(config, rng)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._lazy: dict[Producer, LazyProducer] = {}  # those that are not open yet
+        self._lazy: dict[Producer, LazyProducer] = {}  # unopened producers
         self._tasks = TaskSet(f"producer of {topic}")
         self._is_closed = False
 
@@ -62,7 +62,7 @@ class PartitionedProducer(Closing):
 
     @property
     def name(self) -> str:
-        """Name of the first partition's producer; a name chosen by the user is the same for all."""
+        """Name of the first partition's producer; a name chosen by the user applies to all partitions."""
         return next((producer.name for producer in self.producers if producer.name), "")
 
     @property
@@ -72,18 +72,18 @@ class PartitionedProducer(Closing):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the producers of all partitions are connected now."""
+        """Whether the producers of all partitions are currently connected."""
         return all(producer.is_connected for producer in self.producers if producer not in self._lazy)
 
     @property
     def pending_messages(self) -> int:
-        """Number of messages sent but not yet stored, of all partitions."""
+        """Number of messages sent but not yet stored, across all partitions."""
         held = sum(lazy.pending_messages for lazy in self._lazy.values())
         return held + sum(producer.pending_messages for producer in self.producers)
 
     @property
     def max_pending_messages(self) -> int:
-        """Limit of `pending_messages`: that of one partition, as the router may always choose the same one."""
+        """Limit of `pending_messages`, which is that of one partition, as the router may always choose the same one."""
         return self._config.max_pending_messages
 
     @property
@@ -93,13 +93,13 @@ class PartitionedProducer(Closing):
 
     @property
     def has_room(self) -> bool:
-        """Whether every partition accepts another message now."""
+        """Whether every partition currently accepts another message."""
         return all(producer.has_room for producer in self.producers) and all(
             lazy.has_room for lazy in self._lazy.values()
         )
 
     async def ready(self) -> None:
-        """Wait until every partition has room; as `Producer.ready`."""
+        """Wait until every partition has room; see `Producer.ready`."""
         while not self.has_room:
             for lazy in list(self._lazy.values()):
                 if not lazy.has_room:
@@ -115,7 +115,7 @@ class PartitionedProducer(Closing):
         return self.producers[self._router.choose(message, len(self.producers), self._loop.time())]
 
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
-        """Send a message to the partition chosen by the router; as `Producer.send`."""
+        """Send a message to the partition chosen by the router; see `Producer.send`."""
         options = with_time(options, self._clock)
         message = OutgoingMessage.of(payload, options)
         chosen = self._choose(message)
@@ -127,11 +127,11 @@ class PartitionedProducer(Closing):
         return await chosen.send(payload, **options)
 
     def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """Send a message whose caller awaits the receipt; as `Producer.send_awaited`."""
+        """Send a message whose caller awaits the receipt; see `Producer.send_awaited`."""
         return self._take(payload, options, is_awaited=True)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """Send a message to the partition chosen by the router; as `Producer.send_nowait`."""
+        """Send a message to the partition chosen by the router; see `Producer.send_nowait`."""
         return self._take(payload, options, is_awaited=False)
 
     def _take(self, payload: bytes, options: SendOptions, *, is_awaited: bool) -> asyncio.Future[MessageId]:
@@ -143,7 +143,7 @@ class PartitionedProducer(Closing):
         return chosen.send_awaited(payload, **options) if is_awaited else chosen.send_nowait(payload, **options)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
-        """Send a whole entry to the partition chosen by the router; as `Producer.send_entry`."""
+        """Send a whole entry to the partition chosen by the router; see `Producer.send_entry`."""
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
         chosen = self.producers[self._router.choose_entry(entry, len(self.producers))]
@@ -152,7 +152,7 @@ class PartitionedProducer(Closing):
         return chosen.send_entry(entry)
 
     def send_alone(self, metadata: MessageMetadata, payload: bytes) -> asyncio.Future[MessageId]:
-        """Send a message unbatched to the partition chosen by the router; as `Producer.send_alone`."""
+        """Send a message unbatched to the partition chosen by the router; see `Producer.send_alone`."""
         key = metadata.partition_key if metadata.HasField("partition_key") else None
         message = OutgoingMessage(payload, key, metadata.ordering_key or None)
         chosen = self._choose(message)
@@ -161,11 +161,11 @@ class PartitionedProducer(Closing):
         return chosen.send_alone(metadata, payload)
 
     def statistics(self) -> list[ProducerStatistics]:
-        """Return the statistics of each partition's producer; as `Producer.statistics`."""
+        """Return the statistics of each partition's producer; see `Producer.statistics`."""
         return [producer.statistics() for producer in self.producers]
 
     async def flush(self) -> None:
-        """Send the open batches and wait until all messages are stored; as `Producer.flush`."""
+        """Send the open batches and wait until all messages are stored; see `Producer.flush`."""
         for lazy in list(self._lazy.values()):
             await lazy.settled()
         await asyncio.gather(*(producer.flush() for producer in self.producers if producer not in self._lazy))
@@ -173,10 +173,10 @@ class PartitionedProducer(Closing):
     # -- partitions -----------------------------------------------------------------------------------------------
 
     def be_lazy(self, open_it: Callable[[Producer], Awaitable[None]]) -> None:
-        """Create each producer on the broker with its first message (called by the client, before any).
+        """Defer creating each producer on the broker until its first message (called by the client before any message).
 
         Args:
-            open_it: creates one on the broker.
+            open_it: creates a producer on the broker.
         """
         for producer in self.producers:
             self._add_lazy(producer, open_it)
@@ -191,7 +191,7 @@ class PartitionedProducer(Closing):
         self._lazy.pop(producer, None)
 
     async def open_one(self) -> None:
-        """Create one of the lazy producers on the broker, so that a refusal is detected now."""
+        """Create one of the lazy producers on the broker, so that a rejection is detected early."""
         message = OutgoingMessage(b"")
         index = 0 if callable(self._config.routing) else self._router.choose(message, len(self.producers), 0.0)
         lazy = self._lazy.get(self.producers[index])
@@ -225,16 +225,16 @@ class PartitionedProducer(Closing):
             try:
                 new = await find_new(len(self.producers))
             except MagnetarError as error:
-                log.warning("%s: cannot look for new partitions, next try in %s s: %s", self.topic, interval_s, error)
+                log.warning("%s: cannot check for new partitions, retrying in %s s: %s", self.topic, interval_s, error)
                 continue
             for producer in new:
-                log.info("%s: new partition %s", self.topic, producer.topic)
+                log.info("%s: added new partition %s", self.topic, producer.topic)
                 if open_it is not None:
                     self._add_lazy(producer, open_it)
                 self.producers.append(producer)
 
     async def close(self) -> None:
-        """Close the producers of all partitions; as `Producer.close`."""
+        """Close the producers of all partitions; see `Producer.close`."""
         if self._is_closed:
             return
         self._is_closed = True

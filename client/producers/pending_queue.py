@@ -1,7 +1,7 @@
-"""A producer's pending entries, sent but not yet stored, in the order of sending.
+"""A producer's pending entries, which were sent but not yet stored, in sending order.
 
-Invariants: receipts arrive in this order, so a receipt can only be for the head. After a reconnection all entries are
-resent before anything new, with identical bytes except for a changed schema version.
+Invariants: receipts arrive in this order, so a receipt can only be for the head. After a reconnection, all entries are
+resent before any new one, with identical bytes except for a changed schema version.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class SequenceIds:
     """The sequence ids assigned by a producer.
 
-    Invariant: they increase; the broker's deduplication drops any other message as a duplicate.
+    Invariant: the ids increase; the broker's deduplication would drop other messages as duplicates.
 
     Attributes:
-        producer_name: for errors.
-        next: id of the next message, unless the application chooses one.
-        last: the highest assigned id, -1 before the first.
+        producer_name: producer name, for errors.
+        next: id of the next message, unless the application sets one.
+        last: the highest assigned id, or -1.
     """
 
     __slots__ = ("last", "next", "producer_name")
@@ -42,7 +42,7 @@ class SequenceIds:
         self.last = -1
 
     def assign(self, sequence_id: int | None, count: int) -> int:
-        """Return the first of ``count`` sequence ids; ``sequence_id`` is the application's choice for it.
+        """Return the first of ``count`` sequence ids; the application may set it as ``sequence_id``.
 
         Raises:
             InvalidConfig: ``sequence_id`` is not a valid number, or does not increase.
@@ -53,7 +53,7 @@ class SequenceIds:
             first = sequence_id
         if first <= self.last:
             raise InvalidConfig(
-                f"sequence_id={first} does not rise: producer {self.producer_name} has already used {self.last}"
+                f"invalid sequence_id {first}: producer {self.producer_name} has already used {self.last}"
             )
         self.last = first + count - 1
         self.next = first + count
@@ -71,8 +71,8 @@ class Verdict(Enum):
     """The meaning of a receipt for the queue."""
 
     HEAD = "the oldest pending entry is stored"
-    STALE = "an entry that is not pending any more, for example one that was sent twice"
-    AHEAD = "an entry behind the oldest: the broker lost one, so everything must be sent again"
+    STALE = "an entry that has already left the queue, for example one that was sent twice"
+    AHEAD = "an entry after the oldest pending one: the broker lost an entry, so all must be resent"
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ class PendingSend:
         head: frame up to the payload section.
         payload: payload section.
         num_messages: number of messages in the entry.
-        created_s: when the first of them was sent by the caller, in seconds of the event loop's clock.
+        created_s: time when the caller sent the first message, by the event loop's clock.
         future: future of the entry's id; None if each message has its own.
         futures: one future per message of a batch, if each message has its own.
         flushed: completes with the entry, for callers of `flush`.
@@ -120,7 +120,7 @@ class PendingSend:
         fail_all(self.futures if self.future is None else (self.future,), error)
         if self.flushed is not None and not self.flushed.done():
             self.flushed.set_exception(error)
-            self.flushed.exception()  # marks it as retrieved, as flush() may have been cancelled; waiters still get it
+            self.flushed.exception()  # marks it as retrieved, as flush() may be cancelled; waiters still receive it
 
 
 class PendingQueue:
@@ -161,7 +161,7 @@ class PendingQueue:
         send.head, send.payload = head, payload
 
     def judge(self, sequence_id: int) -> Verdict:
-        """Return the meaning of a receipt or refusal with ``sequence_id``."""
+        """Return the meaning of a receipt or send error with ``sequence_id``."""
         if not self._sends:
             return Verdict.STALE
         head = self._sends[0]
@@ -222,7 +222,7 @@ class Admission:
 
     @property
     def room(self) -> int:
-        """Number of further messages that fit."""
+        """Number of additional messages that fit."""
         pending, batch = self._pending, self._batch
         if pending.bytes + batch.bytes >= self._max_bytes:
             return 0
@@ -230,7 +230,7 @@ class Admission:
 
     @property
     def others(self) -> str:
-        """Other limits of the producer, for errors; none here."""
+        """Description of the producer's other limits, for errors; empty here."""
         return ""
 
     async def wait(self, check_open: Callable[[], None]) -> None:
@@ -239,7 +239,7 @@ class Admission:
         Cancellation: safe.
 
         Args:
-            check_open: raises when the producer has ended.
+            check_open: raises if the producer is closed or failed.
         """
         while True:
             waiter = self._loop.create_future()
@@ -249,7 +249,7 @@ class Admission:
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
                     self.admitted -= 1
-                    self.admit()  # pass this caller's turn to the next one
+                    self.admit()  # give this caller's slot to the next one
                 raise
             self.admitted -= 1
             check_open()
@@ -257,12 +257,12 @@ class Admission:
                 return
 
     def admit(self) -> None:
-        """Resume as many waiting callers as there is room for, in the order of their calls."""
+        """Resume waiting callers while there is room, in the order of their calls."""
         while self.waiting and self.room > self.admitted:
             self._let_on(self.waiting.popleft())
 
     def admit_all(self) -> None:
-        """Resume all callers, which find that the producer has ended."""
+        """Resume all callers after the producer was closed or failed."""
         while self.waiting:
             self._let_on(self.waiting.popleft())
 

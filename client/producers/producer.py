@@ -1,13 +1,13 @@
 """Sends messages to one topic (or one partition of it).
 
-Design: each entry is first added to the pending queue, and removed from it by its receipt. The connection only sends
-bytes of that queue: a new connection resends all of it, in order, before anything new. So a broken connection loses
-nothing; an entry whose receipt was lost with it may be stored twice (deduplication on the broker removes it, as its
-sequence ids are the same).
+Design: each entry is first added to the pending queue, and removed from it by its receipt. A connection only sends
+bytes from that queue, and a new connection first resends the whole queue in order. So a broken connection loses
+nothing, but an entry whose receipt was lost may be stored twice, unless the broker's deduplication drops it by its
+sequence ids.
 
 The open batch is sent when it is full or its delay has passed. A batch with an awaited message does not wait for the
-delay: it is sent at the end of the event loop iteration if nothing is in flight, otherwise with the next receipt. So a
-single caller waits for only one round trip, while the messages of many concurrent callers still share an entry.
+delay: it is sent at the end of the event loop iteration if nothing is in flight, and otherwise on the next receipt. A
+single caller therefore waits for one round trip only, while messages of concurrent callers still share an entry.
 
 Source: Pulsar binary protocol, section Producer.
 """
@@ -55,11 +55,11 @@ class Producer(Attachable, Closing):
     Attributes:
         topic: full name.
         name: producer name, chosen by the user or the broker.
-        last_sequence_id: sequence id of the last message stored by the broker, -1 before the first.
+        last_sequence_id: sequence id of the last message stored by the broker, or -1 before the first.
     """
 
     _final = (errors.ProducerFenced, errors.TopicTerminated, errors.TopicNotFound)
-    _closed_at_once = "closed the producer at once"
+    _closed_at_once = "closed the producer immediately"
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Producer(Attachable, Closing):
 
     @property
     def has_room(self) -> bool:
-        """Whether `send_nowait` and `send_entry` accept another message or entry now."""
+        """Whether `send_nowait` and `send_entry` currently accept another message or entry."""
         return self._admission.room > 0
 
     async def ready(self) -> None:
@@ -127,7 +127,7 @@ class Producer(Attachable, Closing):
 
         Raises:
             ClosedError: the producer was closed meanwhile.
-            BrokerError: the broker refused the producer permanently.
+            BrokerError: the broker permanently rejected the producer.
         """
         self._check_open()
         admission = self._admission
@@ -142,19 +142,19 @@ class Producer(Attachable, Closing):
         unlike messages of `send_nowait`, it does not wait for ``batch_max_delay_ms``.
 
         A message with ``deliver_at_ms`` is not batched, and Shared and Key_Shared subscriptions deliver it at that
-        time, in ms since 1970; others deliver it immediately. ``deliver_after``, a timedelta, is the same relative to
-        this call by the client's clock. Use `NO_VALUE` as payload for a message without a value, and a `Base64Key` for
-        a key of bytes.
+        time, in ms since 1970; others deliver it immediately. ``deliver_after``, a timedelta, is relative to this call
+        by the client's clock. Use `NO_VALUE` as the payload of a message without a value, and `Base64Key` for a bytes
+        key.
 
         Cancellation: the message may still be stored.
 
         Raises:
             QueueFull: too many messages are pending and ``block_if_queue_full`` is off.
             MessageTooLarge: the message exceeds the broker's size limit.
-            OperationTimeout: not stored within ``send_timeout_ms``; it may still be stored later.
+            OperationTimeout: the message was not stored within ``send_timeout_ms``, but may still be stored later.
             ClosedError: the producer is closed, or was closed before the message was stored.
-            BrokerError: the broker permanently refuses the message or the producer.
-            InvalidConfig: an option is invalid, or both delivery times are given.
+            BrokerError: the broker permanently rejected the message or the producer.
+            InvalidConfig: an option is invalid, or both delivery times are set.
         """
         if self._config.block_if_queue_full:
             options = with_time(options, self._clock)
@@ -162,12 +162,12 @@ class Producer(Attachable, Closing):
         return await self.send_awaited(payload, **options)
 
     def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """Send a message whose caller awaits the receipt; as `send_nowait`, without the batching delay."""
+        """Send a message whose caller awaits the receipt, like `send_nowait` but without the batching delay."""
         future = self.send_nowait(payload, **options)
         self._hurry()
         return future
 
-    def send_nowait(  # noqa: PLR0913 - a dictionary of them would cost each message more
+    def send_nowait(  # noqa: PLR0913 - a dictionary would make each message slower
         self,
         payload: bytes,
         *,
@@ -179,7 +179,7 @@ class Producer(Attachable, Closing):
         deliver_at_ms: int = 0,
         deliver_after: timedelta | None = None,
     ) -> asyncio.Future[MessageId]:
-        """Send a message without waiting and return the future of its id; raises as `send`."""
+        """Send a message without waiting and return the future of its id; raises the same errors as `send`."""
         self._check_room()
         has_value = payload is not NO_VALUE
         if type(payload) is not bytes:
@@ -233,7 +233,7 @@ class Producer(Attachable, Closing):
         return future
 
     def _metadata_alone(self, deliver_at_ms: int, deliver_after: timedelta | None) -> MessageMetadata:
-        """Return the metadata of a message that cannot be batched, with its delivery time, if any."""
+        """Return the metadata of an unbatched message, including its delivery time, if any."""
         if deliver_after is not None:
             return delayed(due_ms(deliver_after, deliver_at_ms, self._clock))
         return delayed(deliver_at_ms) if deliver_at_ms else MessageMetadata()
@@ -244,9 +244,9 @@ class Producer(Attachable, Closing):
         Never waits: `await ready()` first to stay within the limits.
 
         Args:
-            entry: from `encode_entry`, or payloads, which are encoded here with the producer's compression.
+            entry: the result of `encode_entry`, or payloads, which are encoded with the producer's compression.
 
-        Raises: as `send_nowait`.
+        Raises: same errors as `send_nowait`.
         """
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
@@ -269,13 +269,13 @@ class Producer(Attachable, Closing):
         All messages of the entry share one sequence id. Never waits, like `send_entry`.
 
         Raises:
-            InvalidConfig: the producer encrypts, but the entry was not encrypted when it was sealed.
-            MagnetarError: as `send_nowait`.
+            InvalidConfig: the producer requires encryption, but the entry was sealed without it.
+            MagnetarError: see `send_nowait`.
         """
         encryption = self._encoder.encryption
         if encryption is not None and not encryption.may_send_clear and not is_encrypted(payload):
             raise errors.InvalidConfig(
-                f"producer {self.name} encrypts, and this entry is sealed in the clear; give seal_entry an encryption,"
+                f"entry is not encrypted, but producer {self.name} requires encryption: pass encryption to seal_entry,"
                 " or use send_entry"
             )
         self._check_room()
@@ -295,7 +295,7 @@ class Producer(Attachable, Closing):
 
         Never waits, like `send_entry`. The producer's name, publish time and sequence id are filled in.
 
-        Raises: as `send_nowait`.
+        Raises: same errors as `send_nowait`.
         """
         self._check_room()
         metadata.MergeFrom(self._encoder.metadata(0))
@@ -308,7 +308,7 @@ class Producer(Attachable, Closing):
         return future
 
     async def flush(self) -> None:
-        """Send the open batch and wait until all messages sent before are stored.
+        """Send the open batch and wait until all previously sent messages are stored.
 
         Cancellation: safe.
 
@@ -336,13 +336,13 @@ class Producer(Attachable, Closing):
         if self._admission.room <= 0:
             raise errors.QueueFull(
                 f"{self.pending_messages} messages ({self._pending.bytes + self._batch.bytes} bytes) of producer"
-                f" {self.name} are pending, limits are max_pending_messages={self._config.max_pending_messages} and"
-                f" max_pending_bytes={self._config.max_pending_bytes}{self._admission.others}; await ready() or set"
+                f" {self.name} are pending, the limits are max_pending_messages={self._config.max_pending_messages} and"
+                f" max_pending_bytes={self._config.max_pending_bytes}{self._admission.others}: await ready() or set"
                 " block_if_queue_full"
             )
 
     def _check_header(self, header: SingleMessageMetadata, payload: bytes) -> int:
-        """Return the bytes that a message's key and properties take in its batch; raise if it becomes too large."""
+        """Return the size of a message's key and properties in its batch; raise if the message is too large."""
         size = 0
         if header.properties or header.HasField("ordering_key"):
             header.payload_size = len(payload)
@@ -357,18 +357,18 @@ class Producer(Attachable, Closing):
     def _check_ids_are_kept(self) -> None:
         if self._config.batching_type == "KeyBased":
             raise errors.InvalidConfig(
-                "sequence_id is given, and batching_type KeyBased numbers messages by key; batch by Default, or not"
+                "sequence_id is not supported with batching_type 'KeyBased': use 'Default', or batching=False"
             )
 
     def _hurry(self) -> None:
-        """Send the open batch as soon as nothing is in flight, without its delay, as a caller is waiting."""
+        """Send the open batch once nothing is in flight, without its delay, because a caller is waiting."""
         batch = self._batch
         if batch.payloads and not batch.is_awaited:
             batch.is_awaited = True
             self._close_awaited_soon()
 
     def _close_awaited_soon(self) -> None:
-        """Send an awaited batch at the end of the loop iteration, with other messages sent in it."""
+        """Send an awaited batch at the end of the loop iteration, together with other messages of that iteration."""
         if not self._pending:
             self._loop.call_soon(self._close_awaited)
 
@@ -393,7 +393,7 @@ class Producer(Attachable, Closing):
         try:
             send = self._encoder.batch(batch)
         except Exception as error:  # noqa: BLE001  this may run in a timer, and waiting callers must get the error
-            why = error if isinstance(error, MagnetarError) else MagnetarError(f"a batch was not encoded: {error!r}")
+            why = error if isinstance(error, MagnetarError) else MagnetarError(f"cannot encode a batch: {error!r}")
             fail_all(batch.take_futures(), why)
             return
         send.created_s = batch.created_s
@@ -409,7 +409,7 @@ class Producer(Attachable, Closing):
 
     @property
     def schema_version(self) -> bytes:
-        """The broker's version of the producer's schema, once attached; empty without a schema."""
+        """Version of the producer's schema, assigned by the broker on attachment; empty without a schema."""
         return self._encoder.schema_version
 
     @property
@@ -445,10 +445,10 @@ class Producer(Attachable, Closing):
         elif self._pending.judge(receipt.sequence_id) is Verdict.AHEAD:
             self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
         else:
-            log.debug("%s: receipt %d of nothing pending", self.topic, receipt.sequence_id)
+            log.debug("%s: ignored receipt %d: no matching pending entry", self.topic, receipt.sequence_id)
 
     def handle_send_error(self, error: pb.CommandSendError) -> None:
-        """Handle the refusal of an entry (called by the connection)."""
+        """Handle a rejected entry (called by the connection)."""
         refused = errors.broker_error(error.error, error.message)
         if isinstance(refused, errors.TopicTerminated):
             self.fail(refused)
@@ -468,10 +468,10 @@ class Producer(Attachable, Closing):
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
 
     def _resend_all(self, why: str) -> None:
-        """Drop the connection and resend on a new one: only that shows what the broker has received."""
-        self._setback = f"; the last setback: {why}"
+        """Drop the connection and resend on a new one, which is the only way to learn what the broker has received."""
+        self._setback = f"; last error: {why}"
         if self._connection is not None:
-            log.warning("%s: closing the connection to send again: %s", self.topic, why)
+            log.warning("%s: closing the connection to resend: %s", self.topic, why)
             self._connection.close(errors.ConnectionLost(why))
 
     def _check_timeout(self) -> None:
@@ -544,7 +544,7 @@ class Producer(Attachable, Closing):
 
     def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
         if not self._is_closed:
-            log.info("%s: producer %s is detached: %s", self.topic, self.name, reason)
+            log.info("%s: producer %s was detached: %s", self.topic, self.name, reason)
             self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
@@ -568,7 +568,7 @@ class Producer(Attachable, Closing):
                 # The broker answers after all receipts, when everything sent before is stored.
                 await connection.request(f"close producer of {self.topic}", self._close_command())
         except MagnetarError as error:
-            log.debug("%s: closing producer %s: %s", self.topic, self.name, error)
+            log.debug("%s: error while closing producer %s: %s", self.topic, self.name, error)
         finally:
             self._leave()
             if self._send_timer is not None:

@@ -1,4 +1,4 @@
-"""Creates a client's producers: selects the class, one per partition, and sets up their shared parts."""
+"""Creates a client's producers, one per partition: selects their class and sets up shared parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLASSES: dict[tuple[bool, bool], type[Producer]] = {
     (False, True): ChunkingProducer,
     (True, True): InterceptedChunkingProducer,
 }
-"""Producer class by whether it has interceptors, and whether it sends chunks."""
+"""Producer class, by whether it has interceptors and whether it sends chunks."""
 
 
 class ProducerFactory:
@@ -50,7 +50,7 @@ class ProducerFactory:
     async def create(
         self, topic: str, config: ProducerConfig | None, schema: SchemaInfo | None = None
     ) -> Producer | PartitionedProducer:
-        """Create a producer with a schema; raises as `AsyncClient.create_producer`.
+        """Create a producer with a schema; raises the same errors as `AsyncClient.create_producer`.
 
         Cancellation: safe; anything created on the broker is closed.
         """
@@ -108,7 +108,7 @@ class ProducerFactory:
         *,
         is_intercepted: bool = False,
     ) -> list[Producer]:
-        """Return producers of topics, not yet open."""
+        """Return unopened producers of topics."""
         make = _CLASSES[is_intercepted, config.chunking_enabled]
         cluster = self._cluster
         producers = [

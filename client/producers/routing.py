@@ -1,7 +1,7 @@
 """Routing of messages to partitions.
 
-The partition of a message with a key is determined by the key's hash, so that messages of one key stay in order;
-routers choose the partition of other messages.
+The partition of a message with a key is determined by the key's hash, which preserves the order per key; routers choose
+the partition of other messages.
 
 Source: Pulsar binary protocol, section Routing.
 """
@@ -30,7 +30,7 @@ def key_partition(key: str, partitions: int, hashing: Hashing) -> int:
 
 
 class RoundRobin:
-    """Round-robin, but stays on a partition for the duration of a batch, as batches would otherwise be fragmented."""
+    """Round-robin routing that stays on a partition for the duration of a batch, so that batches are not fragmented."""
 
     def __init__(self, config: ProducerConfig, rng: Random):
         self._config = config
@@ -61,7 +61,7 @@ class RoundRobin:
         return self._current % partitions
 
     def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
-        """Return the partition of a whole entry: as it is a batch already, each goes to the next partition."""
+        """Return the partition of a whole entry, which is always the next one, because an entry is already a batch."""
         if entry.key is not None:
             return key_partition(entry.key, partitions, self._config.hashing)
         self._current += 1
@@ -90,7 +90,7 @@ class SinglePartition:
 
 
 class CustomRouting:
-    """Routing by a function of the application, for messages with and without a key."""
+    """Routing by an application function, for messages with and without a key."""
 
     def __init__(self, function: Callable[[OutgoingMessage, int], int]):
         self._function = function

@@ -1,7 +1,7 @@
-"""Update of pending messages when a producer's schema version changes because its topic was recreated.
+"""Updates pending messages when a producer's schema version changes because its topic was recreated.
 
-A recreated topic numbers its schema versions from the beginning. With a version of the deleted topic, a message could
-not be read, or would be read with the wrong schema.
+A recreated topic restarts its schema version numbers. A message with a version of the deleted topic would be
+unreadable, or read with the wrong schema.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from .pending_queue import PendingQueue, PendingSend
 
 
 def renew_versions(pending: PendingQueue, producer_id: int, old: bytes, new: bytes) -> None:
-    """Rewrite pending messages that have one schema version to have another.
+    """Replace a schema version in pending messages by another.
 
-    Messages with a different version keep it. Messages damaged in memory are left alone, so that the broker refuses
+    Messages with other versions are unchanged. Messages damaged in memory are not rewritten, so that the broker rejects
     them.
 
     Args:
-        pending: the messages not stored yet.
+        pending: the pending messages.
         producer_id: the producer's id.
         old: the version to replace; not empty.
-        new: the new version; empty removes it.
+        new: the new version; an empty one removes the version.
     """
     for send in pending:
         renewed = _renewed(send, producer_id, old, new)
@@ -30,7 +30,7 @@ def renew_versions(pending: PendingQueue, producer_id: int, old: bytes, new: byt
 
 
 def _renewed(send: PendingSend, producer_id: int, old: bytes, new: bytes) -> tuple[bytes, bytes] | None:
-    """Return head and payload section with the new version; None if the old ones stay."""
+    """Return head and payload section with the new version, or None if unchanged."""
     if verify_checksum(send.payload) is False:
         return None
     metadata, body = open_payload(send.payload)

@@ -1,4 +1,4 @@
-"""Schemas taken from the topic: consumers decode with them, and producers check encoded bytes against them."""
+"""Schemas that are fetched from the topic, for decoding by consumers and for validating a producer's encoded bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .protobuf_native import ProtobufNativeSchema, message_class
 from .schema import Schema, SchemaInfo
 
 KNOWN_MAX = 1000
-"""Limit of cached writer schemas."""
+"""Maximum number of cached writer schemas."""
 
 
 class _AnyJson(Schema[Any]):
@@ -27,19 +27,19 @@ class _AnyJson(Schema[Any]):
         return "schema JSON"
 
     def encode(self, value: Any) -> bytes:
-        """Raise: the schema is for reading only."""
-        self.refuse(value, "read only")
+        """Raise SchemaSerializationError: the schema is read-only."""
+        self.refuse(value, "no value, as it is read-only")
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return the JSON value; as `Schema.decode`."""
+        """Return the JSON value; see `Schema.decode`."""
         return load_json(str(self), data)
 
 
 def schema_of(info: SchemaInfo) -> Schema[Any]:
-    """Return a schema that reads a broker schema's values: records as dicts, other types as their own schema does.
+    """Return a schema that decodes values of a broker schema; records become dicts.
 
     Raises:
-        SchemaSerializationError: the values can only be read with their class, or the schema is damaged.
+        SchemaSerializationError: decoding the values requires their class, or the schema is damaged.
     """
     found = primitive(info.kind)
     if found is not None:
@@ -61,16 +61,16 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
             raise SchemaSerializationError(f"schema AVRO cannot be read: {error}") from error
     if info.kind == pb.Schema.Protobuf:  # the definition is an Avro schema, without the field numbers
         raise SchemaSerializationError(
-            "values of schema PROTOBUF can only be read with their class; use ProtobufSchema"
+            "values of schema PROTOBUF cannot be read without their class: use ProtobufSchema"
         )
-    raise SchemaSerializationError(f"values of schema {info.type_name} can only be read with a schema of their class")
+    raise SchemaSerializationError(f"values of schema {info.type_name} cannot be read without a schema of their class")
 
 
 class AutoConsumeSchema(Schema[Any]):
     """Decodes each message with the schema that it was written with, for consumers and readers.
 
-    Values are dicts for Avro and JSON, messages of a generated class for PROTOBUF_NATIVE, a `KeyValue` for KEY_VALUE,
-    and the Python value for primitive schemas; bytes if the topic has no schema.
+    Values are dicts for Avro and JSON, instances of a generated class for PROTOBUF_NATIVE, `KeyValue` for KEY_VALUE,
+    Python values for primitive schemas, and bytes if the topic has no schema.
     """
 
     info = SchemaInfo(pb.Schema.AutoConsume, name="AUTO_CONSUME")
@@ -78,23 +78,23 @@ class AutoConsumeSchema(Schema[Any]):
     needs_newest = True
 
     def __init__(self) -> None:
-        """Create the schema; the topic's schema is fetched with the first message."""
+        """Create the schema; the topic's schema is fetched when the first message arrives."""
         self._known: dict[int, tuple[SchemaInfo, Schema[Any]]] = {}
 
     def encode(self, value: Any) -> bytes:
-        """Raise: the schema is for reading only.
+        """Raise SchemaSerializationError: the schema is read-only.
 
         Raises:
             SchemaSerializationError: always.
         """
-        raise SchemaSerializationError("schema AUTO_CONSUME is for reading; a producer has AutoProduceBytesSchema")
+        raise SchemaSerializationError("schema AUTO_CONSUME is only for consumers: use AutoProduceBytesSchema")
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return the value of bytes; as `Schema.decode`."""
+        """Decode a value; see `Schema.decode`."""
         return data if writer is None else self._schema(writer).decode(data)
 
     def decode_message(self, data: bytes | None, key: bytes | None, writer: SchemaInfo | None = None) -> Any:
-        """Return the value of a message; as `Schema.decode_message`."""
+        """Return the value of a message; see `Schema.decode_message`."""
         return data if writer is None else self._schema(writer).decode_message(data, key)
 
     def _schema(self, writer: SchemaInfo) -> Schema[Any]:
@@ -118,7 +118,7 @@ class _CheckedBytes(Schema[bytes]):
         return str(self._checked_by)
 
     def encode(self, value: bytes) -> bytes:
-        """Return bytes; as `Schema.encode`."""
+        """Return bytes; see `Schema.encode`."""
         data = BytesSchema().encode(value)
         self._checked_by.decode(data)
         return data
@@ -129,16 +129,16 @@ class _CheckedBytes(Schema[bytes]):
 
 
 class AutoProduceBytesSchema(Schema[bytes]):
-    """Bytes encoded by the application; each message is checked against the topic's schema. For producers.
+    """For producers: bytes encoded by the application, validated against the topic's schema.
 
-    The schema is the topic's newest one when the producer is created; if it has none then, any bytes are accepted.
+    The topic's newest schema at producer creation is used; if the topic has none, any bytes are accepted.
     """
 
     info = SchemaInfo(BytesSchema.info.kind, name="AUTO_PRODUCE_BYTES")
     needs_topic = True
 
     def encode(self, value: bytes) -> bytes:
-        """Return bytes; as `Schema.encode`."""
+        """Return bytes; see `Schema.encode`."""
         return BytesSchema().encode(value)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> bytes:
@@ -149,13 +149,13 @@ class AutoProduceBytesSchema(Schema[bytes]):
         """Return a schema that checks bytes against the topic's schema.
 
         Raises:
-            InvalidConfig: values of the topic's schema can only be read with their class.
+            InvalidConfig: decoding values of the topic's schema requires their class.
         """
         if newest is None:
             return BytesSchema()
         try:
             if newest.kind == pb.Schema.KeyValue and separated(newest)[2] == "SEPARATED":
-                raise InvalidConfig("the topic's schema has its keys beside the payload; use KeyValueSchema")
+                raise InvalidConfig("the topic's schema stores keys outside the payload: use KeyValueSchema")
             return _CheckedBytes(schema_of(newest), newest)
         except SchemaSerializationError as error:
             raise InvalidConfig(f"bytes cannot be checked against the topic's schema: {error}") from error

@@ -2,7 +2,7 @@
 
 `fastavro` encodes, decodes, and resolves the writer's schema against the reader's; install it with ``magnetar[avro]``.
 
-Source: Apache Avro 1.12, Schema Resolution; definitions as the official Python client derives them.
+Source: Apache Avro 1.12, Schema Resolution; definitions as derived by the official Python client.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .schema import Schema, SchemaInfo, refusal, shown
 T = TypeVar("T")
 
 WRITERS_MAX = 1000
-"""Limit of cached writer schemas per schema."""
+"""Maximum number of cached writer schemas per schema."""
 
 COMPILED_BYTES_MAX = 1000
-"""Size limit for the compiled reader with recursive schemas: each byte may add a level, and it has no depth limit."""
+"""Size limit for reading recursive schemas with the compiled reader, which lacks a depth limit."""
 
 
 class _Reading(NamedTuple):
-    """How to read a writer's bytes: its schema, ours under the writer's name, and whether it is recursive."""
+    """The writer's schema, the reader's schema under the writer's name, and whether the schema is recursive."""
 
     written: Any
     wanted: Any
@@ -46,8 +46,8 @@ class AvroSchema(Schema[T], Generic[T]):
         """Create a schema from a dataclass or a definition.
 
         Args:
-            kind: a dataclass, as for `JsonSchema`; or a definition, as JSON text (.avsc) or parsed: values are then
-                dicts.
+            kind: a dataclass, as for `JsonSchema`; or a definition, as a JSON string (.avsc) or parsed. With a
+                definition, values are dicts.
 
         Raises:
             InvalidConfig: the definition is invalid, or fastavro is not installed.
@@ -62,13 +62,13 @@ class AvroSchema(Schema[T], Generic[T]):
             try:
                 definition = json.loads(kind if isinstance(kind, str) else json.dumps(kind))
             except (TypeError, ValueError, RecursionError) as error:
-                raise InvalidConfig(f"{shown(kind)} is not an Avro schema in JSON: {_said(error)}") from error
+                raise InvalidConfig(f"{shown(kind)} is not valid JSON: {_said(error)}") from error
         try:
             self._parsed = self._fastavro.parse_schema(definition)
         except Exception as error:
             raise InvalidConfig(f"{shown(definition)} is not a valid Avro schema: {_said(error)}") from error
         if has_arrays_of_nothing(definition):
-            raise InvalidConfig(f"{shown(definition)} has an array whose items take no bytes; give them a field")
+            raise InvalidConfig(f"{shown(definition)} has an array of zero-byte items: add a field to the item type")
         self._definition = definition
         self._name = str(definition.get("name", "")) if isinstance(definition, Mapping) else ""
         self._own = _Reading(self._parsed, self._parsed, is_recursive(definition))
@@ -81,7 +81,7 @@ class AvroSchema(Schema[T], Generic[T]):
     # -- writing --------------------------------------------------------------------------------------------------
 
     def encode(self, value: T) -> bytes:
-        """Return an object as bytes; as `Schema.encode`."""
+        """Encode an object; see `Schema.encode`."""
         plain: Any = value
         if self._record is not None:
             plain = plain_of(self, self._record, value, is_json=False)
@@ -93,28 +93,26 @@ class AvroSchema(Schema[T], Generic[T]):
         try:
             self._fastavro.schemaless_writer(out, self._parsed, plain, strict_allow_default=True)
         except Exception as error:
-            raise SchemaSerializationError(
-                f"{self}: a {type(value).__name__} cannot be written: {_said(error)}"
-            ) from error
+            raise SchemaSerializationError(f"{self}: cannot encode a {type(value).__name__}: {_said(error)}") from error
         return out.getvalue()
 
     def _check(self, plain: Any) -> None:
-        """Reject values that the writer would reject without naming the field, or convert: 1.5 would become 1."""
+        """Reject values that the writer would reject without naming the field, or silently convert (1.5 to 1)."""
         try:
             self._fastavro.validation.validate(plain, self._parsed, raise_errors=True)
         except self._fastavro.validation.ValidationError as error:
             first = error.errors[0]
             if isinstance(first, str):
                 raise SchemaSerializationError(f"{self}: {_said(error)}") from error
-            wanted = f"Avro's {shown(first.schema).strip(chr(39))}"
+            wanted = f"Avro type {shown(first.schema).strip(chr(39))}"
             raise SchemaSerializationError(refusal(str(self), first.datum, wanted, first.field or "")) from error
         except Exception as error:
-            raise SchemaSerializationError(f"{self}: a {type(plain).__name__} does not fit: {_said(error)}") from error
+            raise SchemaSerializationError(f"{self}: invalid {type(plain).__name__}: {_said(error)}") from error
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
-        """Return the object of bytes; as `Schema.decode`."""
+        """Decode bytes to an object; see `Schema.decode`."""
         reading = self._own if writer is None else self._reading(writer)
         source = io.BytesIO(data)
         read = self._fastavro.schemaless_reader
@@ -127,11 +125,9 @@ class AvroSchema(Schema[T], Generic[T]):
         except RecursionError as error:
             raise SchemaSerializationError(f"{self}: the message is nested too deeply") from error
         except Exception as error:
-            raise SchemaSerializationError(f"{self}: {len(data)} bytes cannot be read: {_said(error)}") from error
+            raise SchemaSerializationError(f"{self}: cannot decode {len(data)} bytes: {_said(error)}") from error
         if source.tell() != len(data):
-            raise SchemaSerializationError(
-                f"{self}: {len(data)} bytes are no value, which ends after {source.tell()} of them"
-            )
+            raise SchemaSerializationError(f"{self}: the value ends after {source.tell()} of {len(data)} bytes")
         if self._record is not None:
             plain = value_of(self, self._record, plain, is_json=False)
         value: T = plain
@@ -147,7 +143,7 @@ class AvroSchema(Schema[T], Generic[T]):
             definition = json.loads(writer.definition)
             written = self._fastavro.parse_schema(definition)
             if has_arrays_of_nothing(definition):
-                raise ValueError("it has an array whose items take no bytes")
+                raise ValueError("it has an array of zero-byte items")
             wanted = self._parsed
             if isinstance(written, dict) and written.get("type") == "record" and isinstance(self._definition, Mapping):
                 # The record's name is ignored, as in the official clients.
@@ -155,7 +151,7 @@ class AvroSchema(Schema[T], Generic[T]):
                 wanted = self._fastavro.parse_schema({**self._definition, "aliases": aliases})
             reading = _Reading(written, wanted, is_recursive(definition))
         except Exception as error:
-            raise SchemaSerializationError(f"{self}: the writer's schema cannot be read: {_said(error)}") from error
+            raise SchemaSerializationError(f"{self}: cannot read the writer's schema: {_said(error)}") from error
         if len(self._readings) >= WRITERS_MAX:
             self._readings.clear()
         self._readings[writer.definition] = reading
@@ -167,11 +163,11 @@ def _fastavro() -> Any:
         import fastavro
         import fastavro.validation
     except ImportError as error:
-        raise InvalidConfig("Avro schemas need fastavro; install magnetar[avro]") from error
+        raise InvalidConfig("Avro schemas require fastavro: install magnetar[avro]") from error
     return fastavro
 
 
 def _said(error: BaseException) -> str:
-    """Return an error's text, on one line."""
+    """Return an error message on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:196]} ..."

@@ -1,7 +1,7 @@
-"""Safety checks of Avro schemas before untrusted bytes are read: how deep and how long values may become.
+"""Safety checks of Avro schemas before untrusted bytes are read: how deep and how long values can become.
 
-fastavro's compiled reader crashes the process on values nested some thousand levels deep, and an array of empty items
-can have any number of items in a few bytes. Both require a schema that allows it.
+fastavro's compiled reader crashes the process on values nested a few thousand levels deep, and an array of zero-byte
+items can encode any number of items in a few bytes. Both are possible only if the schema allows it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 DEPTH_MAX = 500
-"""Depth limit of values of a recursive schema."""
+"""Maximum depth of values of a recursive schema."""
 
 
 def is_recursive(definition: Any) -> bool:
@@ -43,7 +43,7 @@ def _contains_itself(definition: Any, namespace: str, around: tuple[str, ...]) -
 
 
 def has_arrays_of_nothing(definition: Any) -> bool:
-    """Return whether a type contains an array whose items take no bytes."""
+    """Return whether a type contains an array of zero-byte items."""
     if isinstance(definition, str):
         return False
     if isinstance(definition, Sequence):
@@ -59,7 +59,7 @@ def has_arrays_of_nothing(definition: Any) -> bool:
 
 
 def _is_nothing(definition: Any) -> bool:
-    """Return whether every value of a type takes no bytes; a named reference counts as taking bytes."""
+    """Return whether all values of a type are encoded in zero bytes; False for named references."""
     if not isinstance(definition, Mapping):
         return bool(definition == "null")
     kind = definition.get("type")
@@ -71,7 +71,7 @@ def _is_nothing(definition: Any) -> bool:
 
 
 def is_deeper(value: Any, depth: int = DEPTH_MAX) -> bool:
-    """Return whether a value of dicts and lists is nested deeper; it may contain itself."""
+    """Return whether a value of dicts and lists exceeds the maximum depth; the value may refer to itself."""
     level = [value]
     while level:
         if depth < 0:

@@ -1,9 +1,9 @@
 """Field types: each validates values, defines its part of an Avro schema, and converts to and from JSON and Avro.
 
-Design: a dataclass is converted to a tree of field types once; a value is then converted and validated by one walk over
-the tree. Errors name the field by its path from the root.
+Design: a dataclass is converted to a tree of field types once; each value is then converted and validated in a single
+traversal of the tree. Errors contain the field's path from the root.
 
-Source: Apache Avro 1.12 (types, logical types); definitions as the official Python client derives them.
+Source: Apache Avro 1.12 (types, logical types); definitions as derived by the official Python client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DAY_US = 24 * 60 * 60 * 1_000_000
 
 
 class Misfit(Exception):
-    """A value does not fit a field.
+    """Raised when a value does not fit a field.
 
     Attributes:
         path: the field's path.
@@ -47,14 +47,14 @@ class Misfit(Exception):
 class FieldType(ABC):
     """The type of a field's values.
 
-    `plain` and `value` handle two encodings: Avro, as written and read by `fastavro`, and JSON.
+    `plain` and `value` handle two encodings: Avro (through `fastavro`) and JSON.
     """
 
     wanted: str
 
     @abstractmethod
     def definition(self, known: set[str]) -> Any:
-        """Return the Avro schema of the type; ``known`` holds the names already defined, and is updated."""
+        """Return the Avro schema of the type; ``known`` is the set of already defined names, and is updated."""
 
     @abstractmethod
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
@@ -66,12 +66,12 @@ class FieldType(ABC):
 
     @abstractmethod
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return the value of a decoded form; raises as `plain`."""
+        """Return the value of a decoded form; raises the same errors as `plain`."""
 
 
 @dataclass(frozen=True)
 class Simple(FieldType):
-    """Text, bytes, a number, or a bool.
+    """A string, bytes, number, or bool.
 
     Attributes:
         name: name of the Avro type.
@@ -84,16 +84,16 @@ class Simple(FieldType):
     fits: Callable[[Any], bool]
 
     def definition(self, known: set[str]) -> Any:
-        """Return the name; as `FieldType.definition`."""
+        """Return the name; see `FieldType.definition`."""
         return self.name
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a value; as `FieldType.plain`."""
+        """Return a value; see `FieldType.plain`."""
         self._check(value, path, is_json=is_json)
         return value
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return what was read; as `FieldType.value`."""
+        """Return what was read; see `FieldType.value`."""
         self._check(plain, path, is_json=is_json)
         return float(plain) if isinstance(plain, int) and self.name in ("float", "double") else plain
 
@@ -101,14 +101,14 @@ class Simple(FieldType):
         if not self.fits(value):
             raise Misfit(path, value, self.wanted)
         if is_json and isinstance(value, float) and not math.isfinite(value):
-            raise Misfit(path, value, f"{self.wanted} that JSON can carry")
+            raise Misfit(path, value, f"{self.wanted} that JSON can represent")
 
 
 class Octets(Simple):
-    """Bytes. In JSON they are text, as in the official Python client, so they must be UTF-8 there."""
+    """Bytes. In JSON they are a string, as in the official Python client, and must be valid UTF-8."""
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a value; as `FieldType.plain`."""
+        """Return a value; see `FieldType.plain`."""
         if not self.fits(value):
             raise Misfit(path, value, self.wanted)
         if not is_json:
@@ -116,26 +116,26 @@ class Octets(Simple):
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise Misfit(path, value, "bytes of UTF-8 (JSON has no others; AvroSchema takes all)") from None
+            raise Misfit(path, value, "UTF-8 bytes (JSON cannot represent others; AvroSchema can)") from None
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return what was read; as `FieldType.value`."""
+        """Return what was read; see `FieldType.value`."""
         if is_json and isinstance(plain, str):
             return plain.encode(errors="surrogatepass")
         return super().value(plain, path, is_json=is_json)
 
 
 class Base64Octets(Octets):
-    """Bytes that are base64 in JSON, as in Java's client."""
+    """Bytes that are encoded as base64 in JSON, as in Java's client."""
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a value; as `FieldType.plain`."""
+        """Return a value; see `FieldType.plain`."""
         if not self.fits(value):
             raise Misfit(path, value, self.wanted)
         return base64.b64encode(value).decode() if is_json else value
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return what was read; as `FieldType.value`."""
+        """Return what was read; see `FieldType.value`."""
         if is_json and isinstance(plain, str):
             try:
                 return base64.b64decode(plain, validate=True)
@@ -165,13 +165,13 @@ def _is_real(most: float) -> Callable[[Any], bool]:
 FLOAT_MAX = float.fromhex("0x1.fffffep+127")
 DOUBLE_MAX = float.fromhex("0x1.fffffffffffffp+1023")
 
-TEXT = Simple("string", "a str that has a UTF-8 form", _is_text)
+TEXT = Simple("string", "a str that UTF-8 can encode", _is_text)
 OCTETS = Octets("bytes", "bytes", lambda value: isinstance(value, bytes))
 BASE64 = Base64Octets("bytes", "bytes", lambda value: isinstance(value, bytes))
 BOOLEAN = Simple("boolean", "a bool", lambda value: isinstance(value, bool))
-INT = Simple("int", "an int of 32 bits", _is_int(32))
-LONG = Simple("long", "an int of 64 bits", _is_int(64))
-FLOAT = Simple("float", "a float of 32 bits", _is_real(FLOAT_MAX))
+INT = Simple("int", "a 32-bit int", _is_int(32))
+LONG = Simple("long", "a 64-bit int", _is_int(64))
+FLOAT = Simple("float", "a 32-bit float", _is_real(FLOAT_MAX))
 DOUBLE = Simple("double", "a float", _is_real(DOUBLE_MAX))
 
 
@@ -196,17 +196,17 @@ class Temporal(FieldType):
     moment: Callable[[int], Any]
 
     def definition(self, known: set[str]) -> Any:
-        """Return the logical type; as `FieldType.definition`."""
+        """Return the logical type; see `FieldType.definition`."""
         return {"type": self.name, "logicalType": self.logical}
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a value, in JSON its number; as `FieldType.plain`."""
+        """Return a value, or its number for JSON; see `FieldType.plain`."""
         if not self.fits(value):
             raise Misfit(path, value, self.wanted)
         return self.number(value) if is_json else value
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return the value of a number; as `FieldType.value`."""
+        """Return the value of a number; see `FieldType.value`."""
         if not is_json and self.fits(plain):
             return plain
         if isinstance(plain, bool) or not isinstance(plain, int):
@@ -214,7 +214,7 @@ class Temporal(FieldType):
         try:
             return self.moment(plain)
         except (OverflowError, ValueError):
-            raise Misfit(path, plain, f"{self.wanted} that Python has") from None
+            raise Misfit(path, plain, f"{self.wanted} in Python's range") from None
 
 
 def _time_us(value: time) -> int:
@@ -230,7 +230,7 @@ def _time_of(elapsed_us: int) -> time:
 MOMENT = Temporal(
     "long",
     "timestamp-micros",
-    "a datetime with a time zone",
+    "a timezone-aware datetime",
     lambda value: isinstance(value, datetime) and value.tzinfo is not None,
     lambda value: (value - _EPOCH) // _US,
     lambda number: _EPOCH + number * _US,
@@ -246,7 +246,7 @@ DAY = Temporal(
 TIME = Temporal(
     "long",
     "time-micros",
-    "a time without a time zone",
+    "a naive time",
     lambda value: isinstance(value, time) and value.tzinfo is None,
     _time_us,
     _time_of,
@@ -255,7 +255,7 @@ TIME = Temporal(
 
 @dataclass(frozen=True)
 class Choice(FieldType):
-    """A member of an Enum, written by its name."""
+    """A member of an Enum, encoded as its name."""
 
     kind: type[Enum]
 
@@ -265,12 +265,12 @@ class Choice(FieldType):
         return self.kind.__name__
 
     @property
-    def wanted(self) -> str:  # type: ignore[override]  # an attribute elsewhere
-        """What it should be."""
-        return f"a {self.kind.__name__}"
+    def wanted(self) -> str:  # type: ignore[override]  # an attribute in other classes
+        """Description of valid values."""
+        return f"a member of {self.kind.__name__}"
 
     def definition(self, known: set[str]) -> Any:
-        """Return the names of all members; as `FieldType.definition`."""
+        """Return the names of all members; see `FieldType.definition`."""
         name = self.kind.__name__
         if name in known:
             return name
@@ -278,13 +278,13 @@ class Choice(FieldType):
         return {"type": "enum", "name": name, "symbols": [member.name for member in self.kind]}
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return the name of a member; as `FieldType.plain`."""
+        """Return the name of a member; see `FieldType.plain`."""
         if not isinstance(value, self.kind):
             raise Misfit(path, value, self.wanted)
         return value.name
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return a member by its name, or by its value, which is what the official client writes in JSON."""
+        """Return a member by its name, or by its value, which the official client writes in JSON."""
         if isinstance(plain, str) and plain in self.kind.__members__:
             return self.kind[plain]
         try:
@@ -301,17 +301,17 @@ class Many(FieldType):
     wanted = "a list"
 
     def definition(self, known: set[str]) -> Any:
-        """Return an array; as `FieldType.definition`."""
+        """Return an array; see `FieldType.definition`."""
         return {"type": "array", "items": self.items.definition(known)}
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a list; as `FieldType.plain`."""
+        """Return a list; see `FieldType.plain`."""
         if not isinstance(value, list | tuple):
             raise Misfit(path, value, self.wanted)
         return [self.items.plain(one, f"{path}[{place}]", is_json=is_json) for place, one in enumerate(value)]
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return a list of values; as `FieldType.value`."""
+        """Return a list of values; see `FieldType.value`."""
         if not isinstance(plain, list):
             raise Misfit(path, plain, self.wanted)
         return [self.items.value(one, f"{path}[{place}]", is_json=is_json) for place, one in enumerate(plain)]
@@ -322,10 +322,10 @@ class ByText(FieldType):
     """A dict with str keys and values of one type."""
 
     values: FieldType
-    wanted = "a dict by str"
+    wanted = "a dict with str keys"
 
     def definition(self, known: set[str]) -> Any:
-        """Return a map; as `FieldType.definition`."""
+        """Return a map; see `FieldType.definition`."""
         return {"type": "map", "values": self.values.definition(known)}
 
     def _each(self, given: Any, path: str, call: Callable[[Any, str], Any]) -> dict[str, Any]:
@@ -334,11 +334,11 @@ class ByText(FieldType):
         return {name: call(one, f"{path}[{shown(name)}]") for name, one in given.items()}
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a dict; as `FieldType.plain`."""
+        """Return a dict; see `FieldType.plain`."""
         return self._each(value, path, lambda one, where: self.values.plain(one, where, is_json=is_json))
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return a dict of values; as `FieldType.value`."""
+        """Return a dict of values; see `FieldType.value`."""
         return self._each(plain, path, lambda one, where: self.values.value(one, where, is_json=is_json))
 
 
@@ -355,21 +355,21 @@ class Maybe(FieldType):
     none_first: bool = True
 
     @property
-    def wanted(self) -> str:  # type: ignore[override]  # an attribute elsewhere
-        """What it should be."""
+    def wanted(self) -> str:  # type: ignore[override]  # an attribute in other classes
+        """Description of valid values."""
         return f"{self.other.wanted} or None"
 
     def definition(self, known: set[str]) -> Any:
-        """Return a union; as `FieldType.definition`."""
+        """Return a union; see `FieldType.definition`."""
         other = self.other.definition(known)
         return ["null", other] if self.none_first else [other, "null"]
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return a value or None; as `FieldType.plain`."""
+        """Return a value or None; see `FieldType.plain`."""
         return None if value is None else self.other.plain(value, path, is_json=is_json)
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return a value or None; as `FieldType.value`."""
+        """Return a value or None; see `FieldType.value`."""
         return None if plain is None else self.other.value(plain, path, is_json=is_json)
 
 
@@ -379,8 +379,8 @@ class RecordField:
 
     Attributes:
         name: the field's name.
-        type: type of its values.
-        default: default in the form of a definition; `MISSING` without one.
+        type: type of the field's values.
+        default: default value, as in a definition, or `MISSING`.
     """
 
     name: str
@@ -389,11 +389,11 @@ class RecordField:
 
 
 class Record(FieldType):
-    """An object of a dataclass. Its fields are set later, as they may be of the same class.
+    """An instance of a dataclass. Its fields are set later, because they may refer to the same class.
 
     Attributes:
         kind: the dataclass.
-        fields: its fields.
+        fields: the fields.
     """
 
     def __init__(self, kind: type, namespace: str | None = None):
@@ -401,11 +401,11 @@ class Record(FieldType):
         self.name = kind.__name__
         self.namespace = namespace
         self.full_name = f"{namespace}.{self.name}" if namespace else self.name
-        self.wanted = f"a {self.name}"
+        self.wanted = f"an instance of {self.name}"
         self.fields: Sequence[RecordField] = ()
 
     def definition(self, known: set[str]) -> Any:
-        """Return a record with its fields; as `FieldType.definition`."""
+        """Return a record with its fields; see `FieldType.definition`."""
         if self.full_name in known:
             return self.full_name
         known.add(self.full_name)
@@ -421,7 +421,7 @@ class Record(FieldType):
         return whole
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return the fields of an object as a dict; as `FieldType.plain`."""
+        """Return the fields of an object as a dict; see `FieldType.plain`."""
         if not isinstance(value, self.kind):
             raise Misfit(path, value, self.wanted)
         before = f"{path}." if path else ""

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class JsonSchema(Schema[T], Generic[T]):
-    """An object of a dataclass as JSON."""
+    """Instances of a dataclass, encoded as JSON."""
 
     def __init__(self, kind: type[T]):
         """Create a schema from a dataclass.
@@ -35,18 +35,18 @@ class JsonSchema(Schema[T], Generic[T]):
         return f"schema JSON of {self._record.name}"
 
     def encode(self, value: T) -> bytes:
-        """Return an object as bytes; as `Schema.encode`."""
+        """Encode an object; see `Schema.encode`."""
         plain = plain_of(self, self._record, value, is_json=True)
         return json.dumps(plain, separators=(",", ":")).encode()
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
-        """Return the object, ignoring fields that the dataclass lacks; as `Schema.decode`."""
+        """Decode an object, ignoring fields that the dataclass lacks; see `Schema.decode`."""
         value: T = value_of(self, self._record, load_json(str(self), data), is_json=True)
         return value
 
 
 def definition_text(definition: object) -> bytes:
-    """Return a definition formatted as by the official Python client."""
+    """Return a definition in the official Python client's formatting."""
     return json.dumps(definition, indent=True).encode()
 
 
@@ -58,10 +58,10 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def load_json(schema: str, data: bytes) -> Any:
-    """Return the value of a JSON text; NaN and Infinity are rejected. ``schema`` is named in errors.
+    """Decode JSON; NaN and Infinity are rejected. Errors name ``schema``.
 
     Raises:
-        SchemaSerializationError: the text is not valid JSON.
+        SchemaSerializationError: the data is not valid JSON.
     """
     try:
         return _DECODER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
@@ -71,22 +71,24 @@ def load_json(schema: str, data: bytes) -> Any:
 
 
 def plain_of(schema: Schema[Any], record: Record, value: object, *, is_json: bool) -> Any:
-    """Return the encodable form of an object; raises as `Schema.encode`."""
+    """Return the encodable form of an object; raises the same errors as `Schema.encode`."""
     try:
         return record.plain(value, "", is_json=is_json)
     except Misfit as misfit:
         schema.refuse(misfit.value, misfit.wanted, misfit.path)
     except RecursionError as error:
-        raise SchemaSerializationError(f"{schema}: the value is nested too deeply, or contains itself") from error
+        raise SchemaSerializationError(f"{schema}: the value is nested too deeply, or refers to itself") from error
 
 
 def value_of(schema: Schema[Any], record: Record, plain: object, *, is_json: bool) -> Any:
-    """Return the object of a decoded form; raises as `Schema.decode`."""
+    """Return the object for a decoded form; raises the same errors as `Schema.decode`."""
     try:
         return record.value(plain, "", is_json=is_json)
     except Misfit as misfit:
         if misfit.value is MISSING:
-            raise SchemaSerializationError(f"{schema}: field {misfit.path} is missing, {misfit.wanted}") from misfit
+            raise SchemaSerializationError(
+                f"{schema}: missing field {misfit.path}: expected {misfit.wanted}"
+            ) from misfit
         raise SchemaSerializationError(refusal(str(schema), misfit.value, misfit.wanted, misfit.path)) from misfit
     except RecursionError as error:
         raise SchemaSerializationError(f"{schema}: the message is nested too deeply") from error

@@ -1,4 +1,4 @@
-"""Key-value pairs with separate schemas: both in the payload, or the key as the message key.
+"""Key-value pairs with separate schemas. Both are in the payload, or the key is the message key.
 
 Source: org.apache.pulsar.common.schema.KeyValue and KeyValueSchemaInfo (Java's client, 4.0).
 """
@@ -20,35 +20,36 @@ V = TypeVar("V")
 KeyValueEncoding = Literal["INLINE", "SEPARATED"]
 
 WRITERS_MAX = 1000
-"""Limit of parsed writer schemas cached per schema."""
+"""Maximum number of parsed writer schemas cached per schema."""
 
 _SIZE = Struct(">i")
 _NONE = -1
-"""The size field of a missing key or value."""
+"""Size field value of a missing key or value."""
 _KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
 
 
 class KeyValue(NamedTuple, Generic[K, V]):
-    """A key and a value; each may be None if missing."""
+    """A key and a value; either may be None."""
 
     key: K | None
     value: V | None
 
 
 class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
-    """A key and a value.
+    """A key and a value, with one schema each.
 
     Attributes:
-        encoding: ``INLINE``: both are in the payload; ``SEPARATED``: the key is the message key, and used for routing.
+        encoding: ``INLINE`` if both are in the payload, ``SEPARATED`` if the key is the message key and used for
+            routing.
     """
 
     def __init__(self, key: Schema[K], value: Schema[V], encoding: KeyValueEncoding = "INLINE"):
-        """Join two schemas.
+        """Combine two schemas.
 
         Args:
             key: schema of the keys.
             value: schema of the values.
-            encoding: see the attribute.
+            encoding: ``INLINE`` or ``SEPARATED``.
 
         Raises:
             InvalidConfig: ``key`` or ``value`` is not a schema, or is a KeyValue or AUTO schema; or ``encoding`` is
@@ -57,9 +58,11 @@ class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
         for part in (key, value):
             check_schema(part)
             if part.needs_newest or part.needs_topic or isinstance(part, KeyValueSchema):
-                raise InvalidConfig(f"{part!r} cannot be a part of KeyValueSchema; use it for the whole message")
+                raise InvalidConfig(f"{part!r} is not supported inside KeyValueSchema: use it for the whole message")
         if encoding not in get_args(KeyValueEncoding):
-            raise InvalidConfig(f"encoding={shown(encoding)} is not one of {', '.join(get_args(KeyValueEncoding))}")
+            raise InvalidConfig(
+                f"invalid encoding {shown(encoding)}: expected {' or '.join(get_args(KeyValueEncoding))}"
+            )
         self._key = key
         self._value = value
         self.encoding = encoding
@@ -71,17 +74,17 @@ class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
         return f"schema KEY_VALUE of ({self._key}, {self._value})"
 
     def encode(self, value: KeyValue[K, V]) -> bytes:
-        """Return key and value as bytes; as `Schema.encode`."""
+        """Encode key and value; see `Schema.encode`."""
         key, inner = self._parts(value)
         return join(key, inner)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> KeyValue[K, V]:
-        """Return key and value of bytes; as `Schema.decode`."""
+        """Decode key and value; see `Schema.decode`."""
         key, value = split(data, str(self))
         return self._pair(key, value, writer)
 
     def encode_message(self, value: KeyValue[K, V]) -> tuple[bytes | None, bytes | None]:
-        """Return payload and key; as `Schema.encode_message`."""
+        """Return payload and key; see `Schema.encode_message`."""
         if self.encoding == "INLINE":
             return self.encode(value), None
         key, inner = self._parts(value)
@@ -90,14 +93,14 @@ class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
     def decode_message(
         self, data: bytes | None, key: bytes | None, writer: SchemaInfo | None = None
     ) -> KeyValue[K, V] | None:
-        """Return key and value of a message; as `Schema.decode_message`."""
+        """Return key and value of a message; see `Schema.decode_message`."""
         if self.encoding == "INLINE":
             return None if data is None else self.decode(data, writer)
         return self._pair(key, data, writer)
 
     def _parts(self, value: KeyValue[K, V]) -> tuple[bytes | None, bytes | None]:
         if not isinstance(value, tuple) or len(value) != 2:
-            self.refuse(value, "a KeyValue, or a tuple of key and value")
+            self.refuse(value, "a KeyValue or a (key, value) tuple")
         key, inner = value
         return None if key is None else self._key.encode(key), None if inner is None else self._value.encode(inner)
 
@@ -132,7 +135,7 @@ def split(data: bytes, what: str) -> tuple[bytes | None, bytes | None]:
 
     Args:
         data: the joined bytes.
-        what: named in the error.
+        what: description of the data in errors.
 
     Raises:
         SchemaSerializationError: the data is malformed.
@@ -148,11 +151,11 @@ def split(data: bytes, what: str) -> tuple[bytes | None, bytes | None]:
             parts.append(None)
             continue
         if not 0 <= size <= len(data) - place:
-            raise SchemaSerializationError(f"{what}: a {name} of {size} bytes is announced in {len(data) - place}")
+            raise SchemaSerializationError(f"{what}: invalid {name} size {size}: only {len(data) - place} bytes remain")
         parts.append(data[place : place + size])
         place += size
     if place != len(data):
-        raise SchemaSerializationError(f"{what}: {len(data) - place} bytes are left behind the value")
+        raise SchemaSerializationError(f"{what}: {len(data) - place} unexpected bytes after the value")
     return parts[0], parts[1]
 
 
@@ -173,14 +176,12 @@ def separated(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo, str]:
     Raises:
         SchemaSerializationError: the broker's schema is malformed.
     """
-    definitions = split(info.definition, "the definition of schema KEY_VALUE")
+    definitions = split(info.definition, "definition of schema KEY_VALUE")
     parts = []
     for name, definition in zip(("key", "value"), definitions, strict=True):
         type_name = info.properties.get(f"{name}.schema.type", "BYTES")
         if type_name not in _KINDS:
-            raise SchemaSerializationError(
-                f"schema KEY_VALUE has a {name} of type {shown(type_name)}, which is unknown"
-            )
+            raise SchemaSerializationError(f"unknown {name} type {shown(type_name)} in schema KEY_VALUE")
         properties = _properties(info.properties.get(f"{name}.schema.properties", "{}"))
         named = info.properties.get(f"{name}.schema.name", "")
         parts.append(SchemaInfo(_KINDS[type_name], definition or b"", named, properties))
@@ -193,5 +194,5 @@ def _properties(text: str) -> Mapping[str, str]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise SchemaSerializationError(f"schema KEY_VALUE has properties {shown(text)}, which are no JSON object")
+        raise SchemaSerializationError(f"invalid properties {shown(text)} in schema KEY_VALUE: expected a JSON object")
     return {str(name): str(value) for name, value in found.items()}

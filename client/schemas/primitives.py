@@ -1,6 +1,6 @@
-"""Primitive schemas: bytes, text, numbers, dates and times, encoded as in Java's client (big endian).
+"""Primitive schemas: bytes, strings, numbers, dates and times, encoded as in Java's client (big-endian).
 
-Python's times have microsecond precision: finer values written by Java are truncated.
+Python times have microsecond precision; finer values written by Java are truncated.
 
 Source: org.apache.pulsar.client.impl.schema (Java's client, 4.0).
 """
@@ -33,7 +33,7 @@ class BytesSchema(Schema[bytes]):
     info = SchemaInfo(BYTES, name="BYTES")
 
     def encode(self, value: bytes) -> bytes:
-        """Return bytes; as `Schema.encode`."""
+        """Return bytes; see `Schema.encode`."""
         if not isinstance(value, bytes | bytearray | memoryview):
             self.refuse(value, "bytes")
         return bytes(value)
@@ -44,29 +44,27 @@ class BytesSchema(Schema[bytes]):
 
 
 class StringSchema(Schema[str]):
-    """Text, as UTF-8."""
+    """Strings, encoded as UTF-8."""
 
     info = SchemaInfo(pb.Schema.String, name="STRING")
 
     def encode(self, value: str) -> bytes:
-        """Return text as bytes; as `Schema.encode`."""
+        """Encode a string as UTF-8; see `Schema.encode`."""
         if not isinstance(value, str):
             self.refuse(value, "a str")
         try:
             return value.encode()
         except UnicodeEncodeError as error:
             raise SchemaSerializationError(
-                f"{self}: a lone surrogate at index {error.start} of a str has no UTF-8 form"
+                f"{self}: cannot encode the lone surrogate at index {error.start} as UTF-8"
             ) from error
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> str:
-        """Return the text of bytes; as `Schema.decode`."""
+        """Decode UTF-8 to a string; see `Schema.decode`."""
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise SchemaSerializationError(
-                f"{self}: {len(data)} bytes are not valid UTF-8, from byte {error.start} on"
-            ) from error
+            raise SchemaSerializationError(f"{self}: invalid UTF-8 at byte {error.start} of {len(data)}") from error
 
 
 class _Fixed(Schema[T], Generic[T]):
@@ -77,23 +75,23 @@ class _Fixed(Schema[T], Generic[T]):
 
     @abstractmethod
     def _parts(self, value: T) -> tuple[object, ...]:
-        """Return the numbers that represent a value; reject values of other types."""
+        """Return the numbers that represent a value; values of other types are rejected."""
 
     @abstractmethod
     def _value(self, parts: tuple[int, ...]) -> T:
-        """Return the value that numbers represent; OverflowError or ValueError if Python cannot hold it."""
+        """Return the value that numbers represent; raises OverflowError or ValueError if Python cannot represent it."""
 
     def encode(self, value: T) -> bytes:
-        """Return a value as bytes; as `Schema.encode`."""
+        """Encode a value; see `Schema.encode`."""
         try:
             return self._form.pack(*self._parts(value))
         except (struct.error, OverflowError):
             self.refuse(value, self._wanted)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
-        """Return the value of bytes; as `Schema.decode`."""
+        """Decode a value; see `Schema.decode`."""
         if len(data) != self._form.size:
-            raise SchemaSerializationError(f"{self}: {len(data)} bytes instead of {self._form.size}")
+            raise SchemaSerializationError(f"{self}: expected {self._form.size} bytes, got {len(data)}")
         try:
             return self._value(self._form.unpack(data))
         except (OverflowError, ValueError) as error:
@@ -133,7 +131,7 @@ class Int8Schema(_Integer):
 
     info = SchemaInfo(pb.Schema.Int8, name="INT8")
     _form = struct.Struct(">b")
-    _wanted = "an int of 8 bits"
+    _wanted = "an 8-bit int"
 
 
 class Int16Schema(_Integer):
@@ -141,7 +139,7 @@ class Int16Schema(_Integer):
 
     info = SchemaInfo(pb.Schema.Int16, name="INT16")
     _form = struct.Struct(">h")
-    _wanted = "an int of 16 bits"
+    _wanted = "a 16-bit int"
 
 
 class Int32Schema(_Integer):
@@ -149,7 +147,7 @@ class Int32Schema(_Integer):
 
     info = SchemaInfo(pb.Schema.Int32, name="INT32")
     _form = struct.Struct(">i")
-    _wanted = "an int of 32 bits"
+    _wanted = "a 32-bit int"
 
 
 class Int64Schema(_Integer):
@@ -157,7 +155,7 @@ class Int64Schema(_Integer):
 
     info = SchemaInfo(pb.Schema.Int64, name="INT64")
     _form = struct.Struct(">q")
-    _wanted = "an int of 64 bits"
+    _wanted = "a 64-bit int"
 
 
 class _Real(_Fixed[float]):
@@ -171,11 +169,11 @@ class _Real(_Fixed[float]):
 
 
 class FloatSchema(_Real):
-    """A 32-bit float; values are rounded to it."""
+    """A 32-bit float; values are rounded to this precision."""
 
     info = SchemaInfo(pb.Schema.Float, name="FLOAT")
     _form = struct.Struct(">f")
-    _wanted = "a float of 32 bits"
+    _wanted = "a 32-bit float"
 
 
 class DoubleSchema(_Real):
@@ -188,7 +186,7 @@ class DoubleSchema(_Real):
 
 class _Moment(_Fixed[datetime]):
     _form = struct.Struct(">q")
-    _wanted = "a datetime with a time zone"
+    _wanted = "a timezone-aware datetime"
 
     def _parts(self, value: datetime) -> tuple[object, ...]:
         if not isinstance(value, datetime) or value.tzinfo is None:
@@ -240,7 +238,7 @@ def _after_midnight_us(value: time) -> int:
 
 class _OfDay(_Fixed[time]):
     _form = struct.Struct(">q")
-    _wanted = "a time without a time zone"
+    _wanted = "a naive time"
     _unit: ClassVar[Callable[[int], int]]
 
     def _check(self, value: time) -> None:
@@ -277,7 +275,7 @@ class LocalTimeSchema(_OfDay):
 def _checked_us(nanoseconds: int) -> int:
     """Convert nanoseconds after midnight to microseconds; raise ValueError if out of range."""
     if not 0 <= nanoseconds < _DAY_MS * 1_000_000:
-        raise ValueError(f"{nanoseconds} ns are not within a day")
+        raise ValueError(f"{nanoseconds} ns is not a time of day")
     return nanoseconds // 1000
 
 
@@ -302,7 +300,7 @@ class LocalDateTimeSchema(_Fixed[datetime]):
 
     info = SchemaInfo(pb.Schema.LocalDateTime, name="LOCAL_DATE_TIME")
     _form = struct.Struct(">qq")
-    _wanted = "a datetime without a time zone"
+    _wanted = "a naive datetime"
 
     def _parts(self, value: datetime) -> tuple[object, ...]:
         if not isinstance(value, datetime) or value.tzinfo is not None:

@@ -1,6 +1,6 @@
 """Protocol Buffers messages; their descriptor is sent to the broker.
 
-Source: ProtobufNativeSchemaData of Java's client (4.0); definitions as the official Python client derives them.
+Source: ProtobufNativeSchemaData of Java's client (4.0); definitions as derived by the official Python client.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class ProtobufNativeSchema(Schema[M]):
         return f"schema {self.info.type_name} of {self._kind.DESCRIPTOR.full_name}"
 
     def encode(self, value: M) -> bytes:
-        """Return a message as bytes; as `Schema.encode`."""
+        """Encode a message; see `Schema.encode`."""
         if not isinstance(value, self._kind):
-            self.refuse(value, f"a {self._kind.DESCRIPTOR.full_name}")
+            self.refuse(value, f"an instance of {self._kind.DESCRIPTOR.full_name}")
         try:
             return value.SerializeToString()
         except (EncodeError, ValueError, RecursionError) as error:
             raise SchemaSerializationError(f"{self}: {' '.join(str(error).split())}") from error
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> M:
-        """Return the message of bytes; as `Schema.decode`."""
+        """Decode a message; see `Schema.decode`."""
         try:
             return self._kind.FromString(data)
         except (DecodeError, ValueError, RecursionError) as error:
-            raise SchemaSerializationError(f"{self}: {len(data)} bytes are no message: {error}") from error
+            raise SchemaSerializationError(f"{self}: cannot parse {len(data)} bytes as a message: {error}") from error
 
 
 def check_message_class(kind: object) -> None:
@@ -66,7 +66,7 @@ def check_message_class(kind: object) -> None:
 
 
 def definition_of(descriptor: Any) -> bytes:
-    """Return a message's definition: its file and the files it imports, each after its own imports."""
+    """Return a message's definition, which contains its file and all imported files, in dependency order."""
     files = descriptor_pb2.FileDescriptorSet()
     _add(descriptor.file, set(), files)
     return definition_text(
@@ -93,7 +93,7 @@ def message_class(info: SchemaInfo) -> type[Message]:
     Raises:
         SchemaSerializationError: the schema does not describe a message.
     """
-    what = "the definition of schema PROTOBUF_NATIVE"
+    what = "definition of schema PROTOBUF_NATIVE"
     said = load_json(what, info.definition)
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(said["fileDescriptorSet"]))
@@ -103,4 +103,4 @@ def message_class(info: SchemaInfo) -> type[Message]:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(said["rootMessageTypeName"]))
     except (KeyError, TypeError, ValueError, DecodeError) as error:
         why = " ".join(str(error).split())
-        raise SchemaSerializationError(f"{what} describes no message: {type(error).__name__}: {why}") from error
+        raise SchemaSerializationError(f"{what} does not describe a message: {type(error).__name__}: {why}") from error

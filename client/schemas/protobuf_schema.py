@@ -1,6 +1,6 @@
-"""Protocol Buffers messages as with Java's ``Schema.PROTOBUF``: an equivalent Avro schema is sent to the broker.
+"""Protocol Buffers messages as in Java's ``Schema.PROTOBUF``: an equivalent Avro schema is sent to the broker.
 
-Source: org.apache.avro.protobuf.ProtobufData (Apache Avro 1.11), by which Java's client (4.0) derives it.
+Source: org.apache.avro.protobuf.ProtobufData (Apache Avro 1.11), which Java's client (4.0) uses to derive the schema.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS: dict[int, tuple[Any, Any]] = {
         ("long", 0),
     ),
 }
-"""Avro type and implicit default by protobuf field type."""
+"""Avro type and implicit default, by protobuf field type."""
 
 
 class ProtobufSchema(ProtobufNativeSchema[M]):
@@ -55,7 +55,7 @@ class ProtobufSchema(ProtobufNativeSchema[M]):
     """
 
     def __init__(self, kind: type[M]):
-        """Create a schema from a message class; as `ProtobufNativeSchema`."""
+        """Create a schema from a message class; see `ProtobufNativeSchema`."""
         super().__init__(kind)
         self.info = SchemaInfo(pb.Schema.Protobuf, definition_text(avro_of(kind.DESCRIPTOR)), "PROTOBUF")
 
@@ -66,7 +66,7 @@ def avro_of(descriptor: Any) -> Any:
 
 
 def _space(descriptor: Any) -> str:
-    """Return the Java class that encloses the class of a message or enum; it is used as the namespace."""
+    """Return the Java class that encloses a message or enum class, which is used as the namespace."""
     options = descriptor.file.GetOptions()
     package = options.java_package if options.HasField("java_package") else descriptor.file.package
     outer = ""
@@ -83,7 +83,7 @@ def _space(descriptor: Any) -> str:
 
 
 def _named(descriptor: Any, kind: str, around: str, known: set[str]) -> tuple[str, dict[str, Any] | str]:
-    """Return a type's namespace and the beginning of its definition, or only its name if already defined."""
+    """Return a type's namespace and the start of its definition, or only its name if already defined."""
     space = _space(descriptor)
     whole = f"{space}.{descriptor.name}" if space else descriptor.name
     if whole in known:

@@ -16,7 +16,7 @@ from ...wire import pulsar_api_pb2 as pb
 T = TypeVar("T")
 
 BYTES = -1
-"""The type of a schema that is not sent to the broker."""
+"""Type number of a schema that is not sent to the broker."""
 
 TYPE_NAMES: Mapping[int, str] = {
     BYTES: "BYTES",
@@ -42,7 +42,7 @@ TYPE_NAMES: Mapping[int, str] = {
     pb.Schema.ProtobufNative: "PROTOBUF_NATIVE",
     pb.Schema.AutoConsume: "AUTO_CONSUME",
 }
-"""Schema type names in the REST interface and in Java, by the protocol's number."""
+"""Schema type names as in the REST interface and in Java, by protocol number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SchemaInfo:
     """A schema's definition as stored by the broker.
 
     Attributes:
-        kind: a Schema.Type of the protocol, or `BYTES`.
+        kind: the protocol's Schema.Type, or `BYTES`.
         definition: the definition, in a format specific to the type; empty if the type is sufficient.
         name: shown by tools; ignored by the broker.
         properties: application-defined string pairs.
@@ -80,7 +80,7 @@ class SchemaInfo:
     @classmethod
     def from_proto(cls, schema: pb.Schema) -> SchemaInfo:
         """Return the schema in a broker's response."""
-        pairs: Any = schema.properties  # the type checker takes them for the type of that name in Schema
+        pairs: Any = schema.properties  # the type checker confuses them with the type of that name in Schema
         properties = {pair.key: pair.value for pair in pairs}
         kind = schema.type or BYTES  # type None also means bytes
         return cls(kind, schema.schema_data, schema.name, properties)
@@ -92,8 +92,8 @@ class Schema(ABC, Generic[T]):
     Attributes:
         info: the definition for the broker.
         needs_writer: whether decoding requires the writer's schema.
-        needs_topic: whether a producer needs the topic's schema first.
-        needs_newest: whether messages without a schema version are read with the topic's newest schema.
+        needs_topic: whether a producer must fetch the topic's schema first.
+        needs_newest: whether messages without a schema version are decoded with the topic's newest schema.
     """
 
     info: SchemaInfo
@@ -109,7 +109,8 @@ class Schema(ABC, Generic[T]):
         """Return a value as bytes.
 
         Raises:
-            SchemaSerializationError: the value does not fit; the text names the schema, the field and the value's type.
+            SchemaSerializationError: the value does not fit; the message names the schema, the field and the value's
+                type.
         """
 
     @abstractmethod
@@ -118,7 +119,7 @@ class Schema(ABC, Generic[T]):
 
         Args:
             data: the encoded value.
-            writer: the writer's schema; None if it is this one, or does not matter.
+            writer: the writer's schema; None if it is this schema or irrelevant.
 
         Raises:
             SchemaSerializationError: the bytes cannot be decoded with this schema.
@@ -127,16 +128,16 @@ class Schema(ABC, Generic[T]):
     def encode_message(self, value: T) -> tuple[bytes | None, bytes | None]:
         """Return payload and key of a message with a value.
 
-        A payload of None means a message without a value; a key of None lets the caller choose the key.
+        If the payload is None, the message has no value; if the key is None, the caller chooses the key.
         """
         return self.encode(value), None
 
     def decode_message(self, data: bytes | None, key: bytes | None, writer: SchemaInfo | None = None) -> T | None:
-        """Return the value of a message with this payload and key, or None without a value; raises as `decode`."""
+        """Return the value of a message with this payload and key, or None without a value; see `decode` for errors."""
         return None if data is None else self.decode(data, writer)
 
     def for_topic(self, newest: SchemaInfo | None) -> Schema[T]:
-        """Return the schema that a producer of a topic uses; ``newest`` is the topic's if `needs_topic`."""
+        """Return the schema that a producer of a topic uses; ``newest`` is the topic's schema if `needs_topic`."""
         return self
 
     def refuse(self, value: object, wanted: str, path: str = "") -> NoReturn:
@@ -155,8 +156,8 @@ class Schema(ABC, Generic[T]):
 
 def refusal(schema: str, value: object, wanted: str, path: str = "") -> str:
     """Return the error message for a value that does not fit a schema."""
-    where = f"{schema}: field {path}" if path else schema
-    return f"{where} is {wanted}, not {shown(value)}, which is {type(value).__name__}"
+    where = f"{schema}, field {path}" if path else schema
+    return f"{where}: expected {wanted}, got {shown(value)} ({type(value).__name__})"
 
 
 def shown(value: object) -> str:
@@ -172,8 +173,8 @@ def check_schema(schema: object) -> None:
     """Reject anything but a schema instance.
 
     Raises:
-        InvalidConfig: ``schema`` is something else, for example a schema class.
+        InvalidConfig: ``schema`` is not an instance, for example a schema class.
     """
     if not isinstance(schema, Schema):
         remedy = f"use {schema.__name__}(...)" if isinstance(schema, type) else "use a schema object of magnetar.client"
-        raise InvalidConfig(f"schema={shown(schema)} is not a schema: {remedy}")
+        raise InvalidConfig(f"invalid schema {shown(schema)}: {remedy}")

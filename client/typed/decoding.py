@@ -1,7 +1,7 @@
-"""Decoding for consumers with a schema: first fetches the writer's schema, if required, then decodes the value.
+"""Decoding for consumers with a schema. Fetches the writer's schema, if required, before decoding a value.
 
-Design: a message whose writer's schema is not cached is held here until the broker responds, and all later messages
-stay in the queue. So messages keep their order, and `value` never waits.
+Design: a message whose writer's schema is not cached is held until the broker responds, and later messages remain
+queued. This preserves the order of messages, and `value` never waits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Decoding(Generic[T]):
         return cast(T, self.schema.decode_message(data, _key_bytes(message), writer))
 
     def drop(self) -> None:
-        """Forget the held message, which will be redelivered or was dropped."""
+        """Drop the held message, which will be redelivered or was discarded."""
         self._held = None
         if self._asking is not None:
             self._asking.cancel()
@@ -111,6 +111,4 @@ def _key_bytes(message: Message) -> bytes | None:
     try:
         return base64.b64decode(key, validate=True)
     except binascii.Error as error:
-        raise SchemaSerializationError(
-            f"the key of message {message.message_id} is not valid base64: {error}"
-        ) from error
+        raise SchemaSerializationError(f"key of message {message.message_id} is not valid base64: {error}") from error

@@ -1,4 +1,4 @@
-"""Producer with a schema, which encodes the values to send."""
+"""Producer with a schema that encodes the values to send."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TypedProducer(Closing, Generic[T]):
 
     Attributes:
         schema: encodes the values.
-        producer: sends the bytes.
+        producer: the underlying producer of encoded messages.
     """
 
     def __init__(self, producer: Producer | PartitionedProducer, schema: Schema[T]):
@@ -34,7 +34,7 @@ class TypedProducer(Closing, Generic[T]):
         return f"TypedProducer({self.producer!r}, schema={self.schema!r})"
 
     async def send(self, value: T | None, **options: Unpack[SendOptions]) -> MessageId:
-        """Send a value and return the message's id once the broker has stored it; as `Producer.send`.
+        """Send a value and return the message's id once the broker has stored it; see `Producer.send`.
 
         Args:
             value: the value; None sends a message without a value, which deletes its key from a compacted topic.
@@ -43,13 +43,13 @@ class TypedProducer(Closing, Generic[T]):
 
         Raises:
             SchemaSerializationError: the value does not fit the schema; nothing was sent.
-            MagnetarError: as `Producer.send`.
+            MagnetarError: see `Producer.send`.
         """
         payload, given = encode(self.schema, value, options)
         return await self.producer.send(payload, **given)
 
     def send_nowait(self, value: T | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Send a value without waiting and return the future of the message's id; raises as `send`."""
+        """Send a value without waiting and return the future of the message's id; raises the same errors as `send`."""
         payload, given = encode(self.schema, value, options)
         return self.producer.send_nowait(payload, **given)
 
@@ -60,17 +60,17 @@ class TypedProducer(Closing, Generic[T]):
 
     @property
     def name(self) -> str:
-        """Name of the producer."""
+        """Producer name."""
         return self.producer.name
 
     @property
     def last_sequence_id(self) -> int:
-        """Sequence id of the last message stored by the broker, -1 before the first."""
+        """Sequence id of the last message stored by the broker, or -1 before the first."""
         return self.producer.last_sequence_id
 
     @property
     def is_connected(self) -> bool:
-        """Whether the producer is connected to a broker now."""
+        """Whether the producer is currently connected to a broker."""
         return self.producer.is_connected
 
     @property
@@ -90,32 +90,32 @@ class TypedProducer(Closing, Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        """Whether `send_nowait` accepts another message now."""
+        """Whether `send_nowait` currently accepts another message."""
         return self.producer.has_room
 
     async def ready(self) -> None:
-        """Wait until there is room for another message; as `Producer.ready`."""
+        """Wait until there is room for another message; see `Producer.ready`."""
         await self.producer.ready()
 
     async def flush(self) -> None:
-        """Send the open batch and wait until all messages are stored; as `Producer.flush`."""
+        """Send the open batch and wait until all messages are stored; see `Producer.flush`."""
         await self.producer.flush()
 
     def statistics(self) -> ProducerStatistics | list[ProducerStatistics]:
-        """Return the producer's statistics; as `Producer.statistics`."""
+        """Return the producer's statistics; see `Producer.statistics`."""
         return self.producer.statistics()
 
     async def close(self) -> None:
-        """Send the open batch and close; as `Producer.close`."""
+        """Send the open batch and close; see `Producer.close`."""
         await self.producer.close()
 
 
 def encode(schema: Schema[T], value: T | None, options: SendOptions) -> tuple[bytes, SendOptions]:
-    """Return a value's payload, and the message options.
+    """Return the payload and the message options for a value.
 
     Raises:
         SchemaSerializationError: the value does not fit the schema.
-        InvalidConfig: a key is given although the value contains one.
+        InvalidConfig: a key is set although the value contains one.
     """
     if value is None or value is NO_VALUE:
         return NO_VALUE, options
@@ -125,5 +125,5 @@ def encode(schema: Schema[T], value: T | None, options: SendOptions) -> tuple[by
     if key is None:
         return payload, options
     if options.get("key") is not None:
-        raise InvalidConfig(f"key={options.get('key')!a} is given, and {schema} takes the key from the value")
+        raise InvalidConfig(f"invalid key {options.get('key')!a}: {schema} takes the key from the value")
     return payload, {**options, "key": Base64Key(base64.b64encode(key).decode())}

@@ -1,8 +1,8 @@
-"""Cache of writer schemas, the schemas that messages were written with; lives as long as the client.
+"""Cache of writer schemas, the schemas that messages were written with. It has the lifetime of the client.
 
-Design: a version of a topic's schema never changes, so it is fetched once. A permanent refusal (the schema was deleted)
-is cached too; after any other failure the next message fetches again. A recreated topic numbers its versions from the
-beginning, and its consumers are detached meanwhile: so whenever a consumer attaches, the topic's cache is dropped.
+Design: a version of a topic's schema never changes, so it is fetched only once. Permanent errors (the schema was
+deleted) are cached as well; after any other failure, the next message retries. A recreated topic restarts its version
+numbers, and detaches its consumers, so the topic's cache is dropped whenever a consumer attaches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Fetch = Callable[[TopicName, bytes | None], Awaitable[SchemaInfo]]
 """Fetches a topic's schema in one version from the broker; None for the newest."""
 
 Key = tuple[str, bytes]
-"""Full name of a topic, without partition, and a schema version; the empty version is the newest at that time."""
+"""Full topic name without partition, and a schema version; an empty version means the newest one at that time."""
 
 TOPICS_MAX = 10_000
-"""Limit of topics with cached schemas; beyond it the oldest is dropped."""
+"""Maximum number of topics with cached schemas; beyond it, the oldest is dropped."""
 VERSIONS_MAX = 1000
-"""Limit of cached schemas per topic, likewise."""
+"""Maximum number of cached schemas per topic; beyond it, the oldest is dropped."""
 
 
 @lru_cache(maxsize=1024)
@@ -33,19 +33,19 @@ def base_of(topic: str) -> str:
 
 
 def key_of(topic: str, version: bytes) -> Key:
-    """Return the cache key of a topic's schema; partitions share it."""
+    """Return the cache key of a topic's schema, which is shared by its partitions."""
     return base_of(topic), version
 
 
 class WriterSchemas:
-    """Cached schemas of topics by version, or the error for unavailable ones."""
+    """Cached schemas by topic and version; unavailable schemas are cached as errors."""
 
     def __init__(self, fetch: Fetch):
         self._fetch = fetch
         self._topics: dict[str, dict[bytes, SchemaInfo | BrokerError]] = {}
 
     def get(self, key: Key) -> SchemaInfo | BrokerError | None:
-        """Return a cached schema, or the broker's error for it; None if it has not been fetched."""
+        """Return a cached schema or the broker's error, or None if it has not been fetched."""
         topic, version = key
         known = self._topics.get(topic)
         return None if known is None else known.get(version)
@@ -55,12 +55,12 @@ class WriterSchemas:
         self._topics.pop(base_of(topic), None)
 
     async def find(self, key: Key) -> SchemaInfo:
-        """Return a schema, asking the broker for it if it is not known.
+        """Return a schema, fetching it from the broker if it is not cached.
 
         Cancellation: safe.
 
         Raises:
-            MagnetarError: it is not to be had.
+            MagnetarError: the schema cannot be fetched.
         """
         found = self.get(key) or await self.ask(key)
         if isinstance(found, MagnetarError):
@@ -68,7 +68,7 @@ class WriterSchemas:
         return found
 
     async def ask(self, key: Key) -> SchemaInfo | MagnetarError:
-        """Ask the broker for a schema and return it, or why it is not to be had.
+        """Fetch a schema from the broker; return the schema, or the error if it is unavailable.
 
         Cancellation: safe.
         """

@@ -1,4 +1,4 @@
-"""A sink: writes objects with an id and a text as rows to an SQLite table; the last one with an id wins.
+"""A sink that writes objects with an id and a text to an SQLite table; a later object replaces a row with the same id.
 
 magnetar sinks create --archive examples/connectors/notes_sink.py --classname notes_sink.NotesSink \
     --name keep-notes --inputs notes --sink-config '{"database": "/tmp/notes.db"}'
@@ -13,7 +13,7 @@ from magnetar.api import RecordRefused, Retry, Sink, option
 
 @dataclass
 class NotesConfig:
-    database: str = option("The file with the table notes (id INTEGER PRIMARY KEY, text TEXT).")
+    database: str = option("SQLite file with the table notes (id INTEGER PRIMARY KEY, text TEXT).")
 
 
 class NotesSink(Sink):
@@ -29,12 +29,12 @@ class NotesSink(Sink):
                 note = json.loads(record.value)
                 rows.append((note["id"], note["text"]))
             except (ValueError, KeyError, TypeError) as error:
-                raise RecordRefused(f"no note: {error!r}", index) from error
+                raise RecordRefused(f"invalid note: {error!r}", index) from error
         try:
             with self.database:  # one transaction
                 self.database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", rows)
         except sqlite3.OperationalError as error:
-            raise Retry(f"notes cannot be written: {error}") from error
+            raise Retry(f"cannot write notes: {error}") from error
 
     def close(self):
         self.database.close()

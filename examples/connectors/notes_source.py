@@ -1,4 +1,4 @@
-"""A source: reads the rows of an SQLite table, and new ones as they are added.
+"""A source that reads the rows of an SQLite table, including rows added later.
 
 magnetar sources create --archive examples/connectors/notes_source.py --classname notes_source.NotesSource \
     --name read-notes --destination-topic-name notes --source-config '{"database": "/tmp/notes.db"}'
@@ -14,7 +14,7 @@ QUERY = "SELECT id, text FROM notes WHERE id > ? ORDER BY id LIMIT 1000"
 
 @dataclass
 class NotesConfig:
-    database: str = option("The file with the table notes (id INTEGER PRIMARY KEY, text TEXT).")
+    database: str = option("SQLite file with the table notes (id INTEGER PRIMARY KEY, text TEXT).")
 
 
 class NotesSource(Source):
@@ -28,7 +28,7 @@ class NotesSource(Source):
         try:
             rows = self.database.execute(QUERY, [self.last]).fetchall()
         except sqlite3.OperationalError as error:
-            raise Retry(f"notes cannot be read: {error}") from error
+            raise Retry(f"cannot read notes: {error}") from error
         self.last = rows[-1][0] if rows else self.last
         return [Record(text, key=str(number)) for number, text in rows]
 

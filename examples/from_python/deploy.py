@@ -1,4 +1,4 @@
-"""A function deployed from the script that defines it, as from a notebook cell. With `magnetar standalone` running:
+"""Deploys a function from the script that defines it, as in a notebook cell. With `magnetar standalone` running:
 
 python3 examples/from_python/deploy.py pulsar://127.0.0.1:6650 http://127.0.0.1:8080
 """
@@ -24,7 +24,7 @@ def main(service_url, admin_url):
         client.functions.deploy(fare, inputs="rides", output="fares", user_config={"minute": 0.25})
         print(client.functions.trigger(fare, json.dumps({"id": 7, "km": 10, "minutes": 20})).decode())
 
-        # Deploying again changes only what is given: here the code, which is replaced by the current script's.
+        # Redeploying changes only the specified parts, here the code, which is replaced by that of the current script.
         client.functions.deploy(fare, user_config={"minute": 0.5})
         print(client.functions.get(fare)["userConfig"])
 

@@ -1,4 +1,4 @@
-"""A user module that workers do not have: it is sent with the function that uses it."""
+"""A user module that is not installed on the workers, and is sent with the function that uses it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A package of two modules: this one is called, the other one imported as usual.
+"""A package of two modules: this one contains the function, and imports the other.
 
 (cd examples/orders && python3 -m zipfile -c /tmp/orders.zip invoice.py prices.py)
 magnetar functions create --py /tmp/orders.zip --classname invoice.total --inputs orders --output invoices
@@ -10,6 +10,6 @@ import prices
 
 
 def total(order):
-    """`{"apple": 3, "pear": 1}` becomes `{"total": 1.65}`; an unknown article is an error, shown in the status."""
+    """`{"apple": 3, "pear": 1}` becomes `{"total": 1.65}`; unknown articles raise an error, which the status shows."""
     articles = json.loads(order)
     return json.dumps({"total": round(sum(prices.price(name) * number for name, number in articles.items()), 2)})

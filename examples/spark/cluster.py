@@ -1,10 +1,10 @@
-"""A standalone Spark cluster of the installed pyspark on this machine: a master and two workers, until Ctrl-C.
+"""Runs a standalone Spark cluster on this machine, from the installed pyspark: a master and two workers, until Ctrl-C.
 
-    python examples/spark/cluster.py                 # on port 7077, or the one that is given
+    python examples/spark/cluster.py                 # on port 7077, or pass another port
     echo 'sparkMaster: spark://127.0.0.1:7077' > functions_worker.yml
     magnetar standalone --config functions_worker.yml
 
-Needs the extra, pip install 'magnetar[spark]', and any installed Java. On separate machines, run the same commands with
+Requires pip install 'magnetar[spark]' and an installed Java. On separate machines, run the same commands with
 `--host` and the master's address.
 """
 
@@ -22,7 +22,7 @@ import pyspark
 from magnetar.spark import find_java, standalone_environment
 
 WORKERS = 2
-MEMORY = "1536m"  # per worker; an executor takes 1 GiB of it unless spark.executor.memory is set
+MEMORY = "1536m"  # per worker; an executor uses 1 GiB of it unless spark.executor.memory is set
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0
 
@@ -35,7 +35,7 @@ def start(directory: Path, port: int) -> Started:
     environment = {
         **os.environ,
         **standalone_environment(find_java(os.environ), home, directory),
-        "PYSPARK_PYTHON": sys.executable,  # tasks find magnetar there
+        "PYSPARK_PYTHON": sys.executable,  # tasks import magnetar from there
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0",  # fail if a port is in use instead of trying others
     }
@@ -62,17 +62,17 @@ def wait_for_workers(directory: Path, started: Started) -> None:
     while (directory / "master.log").read_text().count("Registering worker") < WORKERS:
         check(directory, started)
         if time.monotonic() > deadline:
-            sys.exit(f"the workers did not come within {START_TIMEOUT_S:.0f} s; see the logs in {directory}")
+            sys.exit(f"the workers did not register within {START_TIMEOUT_S:.0f} s: see the logs in {directory}")
         time.sleep(0.1)
 
 
 def check(directory: Path, started: Started) -> None:
-    """Stop all with a message if one has ended."""
+    """Exit with a message if a process has terminated."""
     for name, process in started.items():
         if process.poll() is not None:
             log = directory / f"{name}.log"
             errors = [line for line in log.read_text().splitlines() if "Exception:" in line]
-            sys.exit(f"the {name} ended: {(errors or ['no error was logged'])[-1]}; see {log}")
+            sys.exit(f"{name} terminated: {(errors or ['no error was logged'])[-1]}: see {log}")
 
 
 def main() -> None:
@@ -84,7 +84,10 @@ def main() -> None:
     started = start(directory, port)
     try:
         wait_for_workers(directory, started)
-        print(f"spark://{HOST}:{port} with {WORKERS} workers; logs in {directory}; Ctrl-C ends it", flush=True)
+        print(
+            f"spark://{HOST}:{port} with {WORKERS} workers (logs in {directory}); press Ctrl-C to stop",
+            flush=True,
+        )
         while True:
             check(directory, started)
             time.sleep(1)

@@ -1,4 +1,4 @@
-"""Sales by day and shop, as Parquet: a function that gets its backlog as one DataFrame.
+"""Writes sales by day and shop to Parquet: a function that receives its backlog as one DataFrame.
 
     magnetar functions create --runtime spark --name daily --py examples/spark/daily.py --classname daily.process \\
         --inputs sales --user-config '{"path": "/data/daily"}' --subs-position Earliest
@@ -6,7 +6,7 @@
 
 Each message is JSON: {"shop": "Basel", "at": "2026-11-21T10:11:12Z", "cents": 1250}. A run writes to a folder named
 after its number, and overwrites only that folder, so that a repeated run counts nothing twice.
-Add up the sums of several runs when reading: spark.read.parquet(path).groupBy("day", "shop").sum("cents").
+Add the sums of several runs when reading: spark.read.parquet(path).groupBy("day", "shop").sum("cents").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 
 def process(df: DataFrame, context: Any) -> None:
-    """Write the sums of what was not processed before."""
+    """Write the sums of the sales in the backlog."""
     sale = f.from_json(df.value.cast("string"), "shop STRING, at TIMESTAMP, cents LONG").alias("sale")
     daily = (
         df.select(sale)
@@ -28,4 +28,4 @@ def process(df: DataFrame, context: Any) -> None:
     )
     path = context.get_user_config_value("path")
     daily.coalesce(1).write.mode("overwrite").parquet(f"{path}/run={context.run_number}")
-    context.get_logger().info("run %d is in %s", context.run_number, path)
+    context.get_logger().info("wrote run %d to %s", context.run_number, path)

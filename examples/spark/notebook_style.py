@@ -1,9 +1,9 @@
-"""Topics in Spark, cell by cell: publish readings, count them, write the result to a topic, look at it.
+"""Topics in Spark, cell by cell: publish readings, count them, write the result to a topic, and show it.
 
     magnetar standalone &
     python examples/spark/notebook_style.py pulsar://localhost:6650
 
-Needs the extra: pip install 'magnetar[spark]'. Each `# %%` is a cell for notebooks that know the convention.
+Requires pip install 'magnetar[spark]'. Each `# %%` starts a cell in notebooks that support the convention.
 """
 
 # %% The broker's address, and unique topic names
@@ -16,7 +16,7 @@ SERVICE_URL = sys.argv[1] if len(sys.argv) > 1 else "pulsar://localhost:6650"
 RUN = uuid.uuid4().hex[:8]
 READINGS, AVERAGES = f"readings-{RUN}", f"averages-{RUN}"
 
-# %% A session, on whatever Java there is
+# %% A session, on any installed Java
 from magnetar.spark import SessionConfig, open_session  # noqa: E402
 
 directory = tempfile.TemporaryDirectory(prefix="spark-")
@@ -31,7 +31,7 @@ readings = spark.range(10_000).selectExpr(
 )
 readings.write.format("magnetar").mode("append").option("service.url", SERVICE_URL).option("topic", READINGS).save()
 
-# %% Read it back
+# %% Read the topic
 topic = spark.read.format("magnetar").option("service.url", SERVICE_URL).load(READINGS)
 topic.selectExpr("cast(__key AS string)", "cast(value AS string)", "__publishTime").show(3, truncate=False)
 print("messages:", topic.count())
@@ -45,7 +45,7 @@ averages = (
 )
 averages.write.format("magnetar").mode("append").option("service.url", SERVICE_URL).option("topic", AVERAGES).save()
 
-# %% What any consumer of that topic sees
+# %% The messages that any consumer of that topic receives
 result = spark.read.format("magnetar").option("service.url", SERVICE_URL).load(AVERAGES)
 for row in (
     result.selectExpr("cast(__key AS string) AS sensor", "cast(value AS string) AS value").sort("sensor").collect()

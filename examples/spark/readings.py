@@ -5,7 +5,7 @@
     magnetar produce celsius -m '{"sensor": "roof", "celsius": 21.5}' -n 10000
     magnetar functions trigger --name fahrenheit
 
-Each `trigger` processes the messages that arrived since the last one, and returns once the outputs are stored. With
+Each `trigger` processes the messages that arrived since the previous run, and returns once the outputs are stored. With
 `--runtime process` the same file runs continuously.
 """
 
@@ -18,6 +18,8 @@ def to_fahrenheit(message, context):
     """Return the reading in Fahrenheit; impossible readings are dropped."""
     reading = json.loads(message)
     if reading["celsius"] < ABSOLUTE_ZERO:
-        context.get_logger().warning("sensor %s is broken: %s", reading["sensor"], reading["celsius"])
+        context.get_logger().warning(
+            "dropped an impossible reading of sensor %s: %s", reading["sensor"], reading["celsius"]
+        )
         return None
     return json.dumps({"sensor": reading["sensor"], "fahrenheit": round(reading["celsius"] * 1.8 + 32, 2)})

@@ -1,9 +1,9 @@
-"""Three workers on one broker: deploy a function with six instances, kill a worker, and watch the others take over.
+"""Runs three workers on one broker, deploys a function with six instances, kills a worker, and shows the failover.
 
     .venv/bin/python examples/three-workers/run.py [DIRECTORY]
 
-Starts everything on free ports, keeps its data below DIRECTORY (default: a temporary one), prints `status` before and
-after, and stops everything again.
+All servers use free ports and store data in DIRECTORY (default: a temporary one). Prints the instances' workers before
+and after the failover, then stops all servers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_EVERY_S = 0.2
 
 @contextmanager
 def server(directory: Path, kind: str, *flags: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
-    """Run a server, and provide its addresses once it is ready."""
+    """Run a server; yield its process and addresses once it is ready."""
     directory.mkdir(parents=True, exist_ok=True)
     ready = directory / "ready.json"
     ready.unlink(missing_ok=True)
@@ -37,7 +37,7 @@ def server(directory: Path, kind: str, *flags: str) -> Iterator[tuple[subprocess
         try:
             wait_for(lambda: ready.exists() or process.poll() is not None, f"ready {kind}", START_TIMEOUT_S)
             if process.poll() is not None:
-                why = (directory / "log").read_text().strip().splitlines() or ["it said nothing"]
+                why = (directory / "log").read_text().strip().splitlines() or ["no output"]
                 sys.exit(f"{kind} did not start: {why[-1]}")
             yield process, json.loads(ready.read_text())
         finally:
@@ -60,7 +60,7 @@ def magnetar(admin_url: str, *arguments: str) -> str:
 
 
 def running_on(admin_url: str) -> dict[int, str]:
-    """Return the workers of the running instances, by instance."""
+    """Return the worker of each running instance, by instance id."""
     status = json.loads(magnetar(admin_url, "functions", "status", "--name", "who", "-o", "json"))
     return {one["instanceId"]: one["status"]["workerId"] for one in status["instances"] if one["status"]["running"]}
 
@@ -94,13 +94,13 @@ def main(directory: Path) -> None:
         victim = "worker-2"
         workers[victim].kill()
         killed_at = time.monotonic()
-        print(f"\nkill -9 of {victim}")
+        print(f"\nkilled {victim} (kill -9)")
 
         def is_healed() -> bool:
             found = running_on(url)
             return len(found) == PARALLELISM and victim not in found.values()
 
-        wait_for(is_healed, f"{PARALLELISM} instances on the others", HEAL_TIMEOUT_S)
+        wait_for(is_healed, f"{PARALLELISM} instances on the other workers", HEAL_TIMEOUT_S)
         show(f"After {time.monotonic() - killed_at:.1f} s:", running_on(url))
 
 

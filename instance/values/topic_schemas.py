@@ -108,7 +108,7 @@ class BoundSchema(Schema[Any]):
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
         """Reject: this schema is for writing only."""
-        self.refuse(data, "written only")
+        self.refuse(data, "no value, as it is write-only")
 
 
 def topic_schema(

@@ -1,12 +1,12 @@
 """The rules that map a connection or a request to `Roles`.
 
-On the binary protocol the client names its method, and only that provider is called. Over HTTP, unless a header names
+On the binary protocol, the client names its method, and only that provider is called. Over HTTP, unless a header names
 the method, every provider that finds credentials in the request is called, in the order of the settings. Clients
-without credentials get the anonymous role, if configured; so do HTTP requests with bad credentials that do not name a
-method, while bad credentials on the binary protocol are refused. Any failure of a provider refuses the peer: this
+without credentials get the anonymous role, if configured. So do HTTP requests with invalid credentials that do not name
+a method; on the binary protocol, invalid credentials are rejected. If a provider fails, the peer is rejected. This
 module raises only `AuthenticationError` and `AuthorizationError`, with a reason for the log.
 
-Source: Pulsar's ServerCnx.handleConnect, AuthenticationService.authenticateHttpRequest; reference of security,
+Source: Pulsar's ServerCnx.handleConnect, AuthenticationService.authenticateHttpRequest; the security reference,
 sections 1, 2, 4 and 6.
 """
 
@@ -29,13 +29,13 @@ from .settings import ServerSecurity
 
 THREADS = 2
 MAX_WAITING = 1000
-"""Limit of authentications that run in these threads or wait for them; more are refused."""
+"""Maximum number of authentications that run in these threads or wait for one; others are rejected."""
 TIMEOUT_S = 10.0
 """Timeout of a blocking provider, including the wait for a thread."""
 METHOD_HEADER = "x-pulsar-auth-method-name"
 ORIGINAL_HEADER = "x-original-principal"
 ANONYMOUS = ""
-"""The method of unauthenticated clients."""
+"""Method name of unauthenticated clients."""
 INVALID_ROLES = "Invalid roles."
 NO_PROXY = "Must not set proxyVersion without connecting as a ProxyRole."
 
@@ -77,7 +77,7 @@ class Answer:
 
 
 class Authenticator:
-    """Authentication of one server; `close` it with the server."""
+    """Authentication of one server; must be closed with the server."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class Authenticator:
         """Authenticate a connection and return its session.
 
         Raises:
-            AuthenticationError: the credentials are refused.
-            AuthorizationError: the credentials are valid, but not this combination; the text is for the client.
+            AuthenticationError: the credentials were rejected.
+            AuthorizationError: the credentials are valid, but not in this combination; the message is for the client.
 
         Cancellation: safe.
         """
@@ -109,7 +109,7 @@ class Authenticator:
                 shown.original_method or "none", shown.original_data, Peer(peer.address)
             )
             if original_method == ANONYMOUS:
-                identity = original  # an anonymous original makes the whole connection anonymous
+                identity = original  # an anonymous original role makes the whole connection anonymous
         roles = Roles(identity.role, original.role if original is not None else None)
         if fault_of_pair(roles, settings.proxy_roles) is not None:
             raise AuthorizationError(INVALID_ROLES)
@@ -121,7 +121,7 @@ class Authenticator:
         """Return a session renewed with the credentials of an AUTH_RESPONSE.
 
         Raises:
-            AuthenticationError: the credentials are refused.
+            AuthenticationError: the credentials were rejected.
             RoleChanged: the credentials belong to another role.
 
         Cancellation: safe.
@@ -139,10 +139,10 @@ class Authenticator:
     async def request(self, headers: Iterable[tuple[bytes, bytes]], peer: Peer) -> Answer:
         """Authenticate an HTTP request.
 
-        The combination of role and original is checked by each operation, as some need neither.
+        The combination of role and original role is checked by each operation, because some operations require neither.
 
         Args:
-            headers: names in lower case.
+            headers: headers, with lower-case names.
             peer: the client.
 
         Raises:
@@ -174,19 +174,19 @@ class Authenticator:
             except AuthenticationError as error:
                 reasons.append(f"{provider.method}: {error}")
             except Exception as error:
-                log.exception("authentication provider %s failed", type(provider).__name__)
+                log.exception("authentication provider %s raised", type(provider).__name__)
                 reasons.append(f"{provider.method}: {type(error).__name__}")
         if named is None and self.settings.anonymous_role:
             return ANONYMOUS, Identity(self.settings.anonymous_role)
         raise AuthenticationError("; ".join(reasons) or "no credentials")
 
     async def _identify(self, method: str, data: bytes, peer: Peer) -> tuple[str, Identity]:
-        """Return the identity for credentials of a method, and the method that established it."""
+        """Return the method that established the identity, and the identity."""
         asked = [one for one in self._providers if one.method == method]
         if not asked:
             if self.settings.anonymous_role:
                 return ANONYMOUS, Identity(self.settings.anonymous_role)
-            raise AuthenticationError("the method is not configured on this server, and neither is an anonymous role")
+            raise AuthenticationError("the method is not configured on this server, and anonymous access is disabled")
         refusal: AuthenticationError | None = None
         for provider in asked:
             try:
@@ -197,24 +197,24 @@ class Authenticator:
         raise refusal
 
     async def _ask(self, provider: AuthenticationProvider, data: bytes, peer: Peer) -> Identity:
-        """Call one provider, in a thread if it is blocking."""
+        """Call a provider, on a thread if it is blocking."""
         call = partial(provider.authenticate, data, peer, self._clock())
         try:
             identity = await self._in_thread(call) if provider.is_blocking else call()
         except AuthenticationError:
             raise
         except TimeoutError as error:
-            raise AuthenticationError(f"the provider took longer than {TIMEOUT_S:g} s") from error
+            raise AuthenticationError(f"the provider timed out after {TIMEOUT_S:g} s") from error
         except Exception as error:
-            log.exception("authentication provider %s failed", type(provider).__name__)
+            log.exception("authentication provider %s raised", type(provider).__name__)
             raise AuthenticationError(f"the provider failed: {type(error).__name__}") from error
         if not isinstance(identity, Identity) or not isinstance(identity.role, str | None):
-            raise AuthenticationError("the provider returned no Identity with a text as role")
+            raise AuthenticationError("the provider did not return an Identity with a string role")
         return identity
 
     async def _in_thread(self, call: Callable[[], Identity]) -> Identity:
         if self._waiting >= MAX_WAITING:
-            raise AuthenticationError(f"{self._waiting} authentications are under way; try again shortly")
+            raise AuthenticationError(f"{self._waiting} authentications are in progress: retry later")
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "authentication")
         future = self._threads.submit(call)
@@ -228,7 +228,7 @@ class Authenticator:
         self._waiting -= 1
 
     def close(self) -> None:
-        """Close the providers and end the threads once they are done; waiting authentications are cancelled."""
+        """Close the providers, and stop the threads once they are idle; waiting authentications are cancelled."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
@@ -245,12 +245,12 @@ def _single(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return headers by name; authentication headers must be unique.
 
     Raises:
-        AuthenticationError: one occurs twice, so that different readers might see different roles.
+        AuthenticationError: a header occurs twice, so different readers could see different roles.
     """
     found: dict[str, str] = {}
     for raw_name, value in headers:
         name = raw_name.decode("latin-1")
         if name in found and name in ("authorization", METHOD_HEADER, ORIGINAL_HEADER):
-            raise AuthenticationError(f"the request has two {name} headers")
+            raise AuthenticationError(f"duplicate {name} header in the request")
         found[name] = value.decode("latin-1")
     return found

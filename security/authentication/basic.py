@@ -1,8 +1,8 @@
-"""Basic authentication: names and passwords against the hashes of a htpasswd file.
+"""Basic authentication: checks names and passwords against the hashes in an htpasswd file.
 
-As Pulsar does, of the formats of htpasswd two are read, `$apr1$` (MD5, ``htpasswd -m``) and the traditional crypt with
-two characters of salt (``htpasswd -d``), of which only the first eight characters of a password count. A password has
-no colon. Each guess costs half a millisecond of hashing, in a thread; an unknown name costs as much as a wrong
+As in Pulsar, two htpasswd formats are supported: `$apr1$` (MD5, ``htpasswd -m``) and traditional crypt with two
+characters of salt (``htpasswd -d``), which uses only the first eight characters of a password. A password must not
+contain a colon. Each guess costs half a millisecond of hashing, on a thread; an unknown name costs as much as a wrong
 password.
 
 Source: Pulsar's AuthenticationProviderBasic.
@@ -28,7 +28,7 @@ MAX_PASSWORD_BYTES = 1024
 APR1 = re.compile(r"\$apr1\$([^$]{1,8})\$[./0-9A-Za-z]{22}")
 CRYPT = re.compile(r"[./0-9A-Za-z]{13}")
 _NOBODY = "$apr1$........$......................"
-"""The hash to compare the password of an unknown name with; no password has it."""
+"""Hash that the password of an unknown name is compared with; it matches no password."""
 
 log = logging.getLogger(__name__)
 _loading = threading.Lock()
@@ -36,7 +36,7 @@ _loaded: dict[str, Any] = {}
 
 
 def read_users(content: bytes) -> dict[str, str]:
-    """Return the users and hashes in a htpasswd file. Users whose hash format is unsupported cannot log in.
+    """Return the users and hashes in an htpasswd file. Users with an unsupported hash format cannot log in.
 
     Raises:
         InvalidConfig: a line is not ``name:hash``, or the file has no users.
@@ -48,9 +48,11 @@ def read_users(content: bytes) -> dict[str, str]:
             continue
         name, colon, hashed = text.partition(":")
         if not colon or not name or not hashed:
-            raise InvalidConfig(f"basicAuthConf: line {number} is not name:hash as written by htpasswd")
+            raise InvalidConfig(f"basicAuthConf: invalid line {number}: expected name:hash as written by htpasswd")
         if not APR1.fullmatch(hashed) and not CRYPT.fullmatch(hashed):
-            log.warning("basicAuthConf: line %d has a hash that is not read; make it with `htpasswd -m`", number)
+            log.warning(
+                "basicAuthConf: ignored line %d: unsupported hash format: create the hash with `htpasswd -m`", number
+            )
         users[name] = hashed
     if not users:
         raise InvalidConfig("basicAuthConf has no users: add one with `htpasswd -m`")
@@ -58,7 +60,7 @@ def read_users(content: bytes) -> dict[str, str]:
 
 
 def is_password(password: str, hashed: str) -> bool:
-    """Return whether a password has a hash; the comparison takes constant time."""
+    """Return whether a password matches a hash; the comparison takes constant time."""
     try:
         if match := APR1.fullmatch(hashed):
             made = _scheme("apr_md5_crypt").using(salt=match[1], relaxed=True).hash(password)
@@ -66,7 +68,7 @@ def is_password(password: str, hashed: str) -> bool:
             made = _scheme("des_crypt").using(salt=hashed[:2], relaxed=True).hash(password)
         else:
             return False
-    except (ValueError, TypeError):  # a password that the hash does not know, such as one with a NUL
+    except (ValueError, TypeError):  # a password that the hash does not support, such as one with a NUL
         return False
     return hmac.compare_digest(made.encode(), hashed.encode())
 
@@ -75,7 +77,7 @@ def _scheme(name: str) -> Any:
     """Return one of passlib's schemes.
 
     It is loaded only if passwords are configured, and used once under the lock: passlib initialises its names and
-    tables at first use, which is not thread-safe.
+    tables on first use, which is not thread-safe.
     """
     with _loading:
         if name not in _loaded:
@@ -94,17 +96,19 @@ class BasicProvider(AuthenticationProvider):
 
     def __init__(self, settings: ServerSecurity) -> None:
         if not settings.basic_auth_conf:
-            raise InvalidConfig("authenticationProviders has passwords, but basicAuthConf does not say where they are")
+            raise InvalidConfig("authenticationProviders includes basic authentication, but basicAuthConf is not set")
         self._users = read_users(key_bytes("basicAuthConf", settings.basic_auth_conf))
 
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
-        """Return the user whose ``name:password`` this is."""
+        """Return the identity of the user with this ``name:password``."""
         if len(data) > MAX_PASSWORD_BYTES:
-            raise AuthenticationError(f"{len(data)} bytes of name and password exceed {MAX_PASSWORD_BYTES}")
+            raise AuthenticationError(
+                f"name and password of {len(data)} bytes exceed the limit of {MAX_PASSWORD_BYTES}"
+            )
         try:
             name, password = data.decode().split(":")
         except ValueError as error:  # also raised for bytes that are not UTF-8
-            raise AuthenticationError("the credentials are not name:password with exactly one colon") from error
+            raise AuthenticationError("invalid credentials: expected name:password with exactly one colon") from error
         known = self._users.get(name)
         if not is_password(password, known or _NOBODY) or known is None:
             raise AuthenticationError("unknown name or wrong password")

@@ -13,9 +13,10 @@ from .provider import AuthenticationProvider, Identity, Peer
 
 
 def common_name(certificate: Mapping[str, Any]) -> str | None:
-    """Return the common name of a certificate's subject, in the form of `ssl.SSLSocket.getpeercert`.
+    """Return the common name of a certificate's subject, given as in `ssl.SSLSocket.getpeercert`.
 
-    If there are several, the last, most specific one counts; it is the first in the text form that Pulsar reads.
+    If there are several, the last and most specific one counts, which is the first in the string form that Pulsar
+    reads.
     """
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return str(names[-1]) if names and names[-1] else None

@@ -1,8 +1,8 @@
-"""Roles that a broker forwards to its worker, for callers that only the broker can authenticate, e.g. by certificate.
+"""Roles that a broker forwards to its worker, for clients that only the broker can authenticate, e.g. by certificate.
 
-Broker and worker of a `standalone` share a key, generated at each start and passed through the worker's pipe. With it
-the broker signs the caller's role, valid for a minute; the worker checks this before any other credentials. User tokens
-are signed with other keys, and no configuration file can set this one.
+Broker and worker of a `standalone` share a key that is generated at each start and passed through the worker's pipe.
+The broker uses it to sign the client's role, valid for a minute, which the worker checks before any other credentials.
+User tokens are signed with other keys, and no configuration file can set this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIFE_S = 60
 
 
 def forwarded_token(role: str, key: bytes, now_s: float) -> str:
-    """Return the header value of a request that is forwarded for a role."""
+    """Return the header value for a request that is forwarded on behalf of a role."""
     import jwt
 
     return jwt.encode({"sub": role, "exp": int(now_s) + LIFE_S}, key, "HS256")
@@ -41,7 +41,7 @@ class ForwardedProvider(AuthenticationProvider):
         identity = judge(self._verifier.claims(data), self._settings, now_s)
         if identity.role is None or identity.expires_at is None:
             raise AuthenticationError("the forwarded token has no role or no expiry")
-        # The minute is a limit for replays. How long the caller's own credentials last is for the broker to say.
+        # The minute limits replays. The broker checks the expiry of the client's own credentials.
         return replace(identity, expires_at=None)
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:

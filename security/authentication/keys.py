@@ -1,4 +1,4 @@
-"""Keys and files of settings, in each of the forms that Pulsar reads."""
+"""Loads keys and files named in settings, in all forms that Pulsar supports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def key_bytes(setting: str, value: str) -> bytes:
 
     Args:
         setting: the setting's name, for errors.
-        value: ``data:;base64,…``, ``file:///path``, a path that exists, or the content in base64.
+        value: ``data:;base64,…``, ``file:///path``, an existing path, or base64-encoded content.
 
     Raises:
-        InvalidConfig: the value has none of these forms, or cannot be read; the text does not show it.
+        InvalidConfig: the value has none of these forms, or cannot be read; the message does not contain it.
     """
     if value.startswith("data:"):
         return _of_data_url(setting, value)
@@ -30,27 +30,27 @@ def key_bytes(setting: str, value: str) -> bytes:
             with Path(path).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
-                raise InvalidConfig(f"{setting}: the file {path} exceeds {MAX_BYTES} bytes")
+                raise InvalidConfig(f"{setting}: {path} exceeds {MAX_BYTES} bytes")
             return content
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid path"
         if value.startswith("file:"):
-            raise InvalidConfig(f"{setting}: the file {path} cannot be read: {reason}") from error
+            raise InvalidConfig(f"{setting}: cannot read {path}: {reason}") from error
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidConfig(
-            f"{setting} is neither data:;base64,…, nor file:///path, nor a path that exists, nor base64"
+            f"invalid {setting}: expected data:;base64,…, file:///path, an existing path, or base64"
         ) from error
 
 
 def _of_data_url(setting: str, value: str) -> bytes:
     head, comma, content = value.partition(",")
     if not comma:
-        raise InvalidConfig(f"{setting}: a data: URL needs a comma, as in data:;base64,…")
+        raise InvalidConfig(f"{setting}: data: URL without a comma: expected data:;base64,…")
     try:
         if head.endswith(";base64"):
             return base64.b64decode(unquote_to_bytes(content), validate=True)
         return unquote_to_bytes(content)
     except (binascii.Error, ValueError) as error:
-        raise InvalidConfig(f"{setting}: the content of the data: URL is not valid base64") from error
+        raise InvalidConfig(f"{setting}: invalid base64 in the data: URL") from error

@@ -1,4 +1,4 @@
-"""Creates a server's authenticator; imports nothing else if authentication is disabled."""
+"""Creates a server's authenticator; imports no providers if authentication is disabled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def open_authenticator(settings: ServerSecurity, clock: Callable[[], float] = time.time) -> Authenticator | None:
-    """Return the configured authenticator, or None if disabled; reads files, so do not call it on an event loop.
+    """Return the configured authenticator, or None if disabled. Blocking: reads files.
 
     Raises:
-        InvalidConfig: a setting is missing or invalid; the text names it.
+        InvalidConfig: a setting is missing or invalid; the message names it.
     """
     if not settings.enabled:
         return None

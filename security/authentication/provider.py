@@ -1,4 +1,4 @@
-"""The interface of an authentication provider, which maps credentials to a role or refuses them.
+"""Interface of authentication providers, which map credentials to a role or reject them.
 
 A custom provider is a subclass, named in `authenticationProviders` as ``module.Class``:
 
@@ -33,8 +33,8 @@ class Identity:
     """An authenticated identity.
 
     Attributes:
-        role: its role; None for a valid credential without one.
-        expires_at: when the credential expires, in seconds since the epoch; None for never.
+        role: the role; None for valid credentials without one.
+        expires_at: expiry time of the credentials, in seconds since the epoch; None for never.
     """
 
     role: str | None
@@ -47,7 +47,7 @@ class Peer:
 
     Attributes:
         address: for logs.
-        certificate: its certificate as returned by `ssl.SSLSocket.getpeercert`; empty unless verified.
+        certificate: the peer's certificate as returned by `ssl.SSLSocket.getpeercert`; empty unless verified.
     """
 
     address: str = ""
@@ -60,14 +60,14 @@ class AuthenticationProvider:
     Attributes:
         method: the method's name, such as ``token``: `auth_method_name` of the binary protocol.
         is_blocking: whether `authenticate` may block or take longer than a fraction of a millisecond. If so, it is
-            called concurrently in a few threads; otherwise on the event loop.
+            called concurrently on a few threads, otherwise on the event loop.
     """
 
     method: str = ""
     is_blocking: bool = True
 
     def __init__(self, settings: ServerSecurity) -> None:
-        """Read the settings and the files that they name; called in a thread.
+        """Read the settings and the files that they name; called on a thread.
 
         Raises:
             InvalidConfig: a setting is missing or invalid.
@@ -88,7 +88,7 @@ class AuthenticationProvider:
         raise NotImplementedError
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
-        """Return a request's credentials, or None if it has none of this method.
+        """Return a request's credentials for this method, or None.
 
         Args:
             headers: headers by lower-case name.

@@ -15,7 +15,7 @@ _OURS = {
     "basic": ("basic", "BasicProvider"),
     "tls": ("certificates", "TlsProvider"),
 }
-"""Module and class of each; imported only if configured, so that other servers do not pay for them."""
+"""Module and class of each built-in provider; imported only if configured."""
 _NAMES = {
     **{name: name for name in _OURS},
     f"{_PULSAR}AuthenticationProviderToken": "token",
@@ -37,16 +37,16 @@ def provider_class(name: str) -> type[AuthenticationProvider]:
         found = getattr(importlib.import_module(f".{module}", __package__), attribute)
     elif name.startswith("org.apache.") or not _CLASS.fullmatch(name):
         raise InvalidConfig(
-            f"authenticationProviders: {name[:100]!r} is not supported; give token, basic, tls, or module.Class of your"
-            " own"
+            f"authenticationProviders: unknown provider {name[:100]!r}: expected token, basic, tls, or a custom"
+            " module.Class"
         )
     else:
         module, _, attribute = name.replace(":", ".").rpartition(".")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # third-party code: any failure refuses the server's start
+        except Exception as error:  # third-party code: any failure prevents the server from starting
             raise InvalidConfig(
-                f"authenticationProviders: {name} cannot be imported: {type(error).__name__}: {error}"
+                f"authenticationProviders: cannot import {name}: {type(error).__name__}: {error}"
             ) from error
     if not (isinstance(found, type) and issubclass(found, AuthenticationProvider)):
         raise InvalidConfig(
@@ -64,7 +64,7 @@ def load_providers(settings: ServerSecurity) -> list[AuthenticationProvider]:
     """
     if not settings.providers:
         raise InvalidConfig(
-            "authenticationEnabled needs authenticationProviders, such as"
+            "authenticationEnabled requires authenticationProviders, such as"
             " org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
         )
     providers: list[AuthenticationProvider] = []
@@ -80,9 +80,9 @@ def load_providers(settings: ServerSecurity) -> list[AuthenticationProvider]:
             raise
         except Exception as error:  # third-party code, as above
             raise InvalidConfig(
-                f"authenticationProviders: {name} does not start: {type(error).__name__}: {error}"
+                f"authenticationProviders: cannot start {name}: {type(error).__name__}: {error}"
             ) from error
         if not provider.method:
-            raise InvalidConfig(f"authenticationProviders: {name} has no method, which clients name it by")
+            raise InvalidConfig(f"authenticationProviders: {name} has no method: set the method name that clients use")
         providers.append(provider)
     return providers

@@ -1,6 +1,6 @@
 """Expiry and renewal of an authenticated connection's credentials.
 
-Source: Pulsar's ServerCnx.refreshAuthenticationCredentials; reference of security, section 1.
+Source: Pulsar's ServerCnx.refreshAuthenticationCredentials; the security reference, section 1.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ class RoleChanged(MagnetarError):
 class Check(Enum):
     """The result of checking a session's credentials."""
 
-    KEEP = "they are valid"
-    CHALLENGE = "they have expired: request new ones"
-    CLOSE = "they have expired and cannot be renewed"
+    KEEP = "the credentials are valid"
+    CHALLENGE = "the credentials have expired: request new ones"
+    CLOSE = "the credentials have expired and cannot be renewed"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The roles of a connection, and the credentials to renew.
+    """The roles of a connection, and its renewable credentials.
 
     Attributes:
         roles: the client's roles; its `expires_at` is the earlier of the two expiry times.
         method: the method of the renewable credentials; empty for the anonymous role.
-        expires_at: when these expire; None for never.
-        ends_at: when the session ends regardless, as a proxy's credentials expire, which its client cannot renew; None
-            for never.
+        expires_at: expiry time of the renewable credentials; None for never.
+        ends_at: time when the session ends regardless, because a proxy's credentials expire, which its client cannot
+            renew; None for never.
         is_forwarded: whether the renewable credentials were forwarded by a proxy.
     """
 
@@ -51,7 +51,7 @@ class Session:
         Args:
             roles: both roles.
             own: method and identity of the peer.
-            original: method and identity of the original; the method is empty if the proxy only named the role.
+            original: method and identity of the original role; the method is empty if the proxy only named the role.
         """
         method, identity = own
         original_method, first = original
@@ -75,11 +75,11 @@ class Session:
         """
         expected = self.roles.original if self.is_forwarded else self.roles.role
         if identity.role != expected:
-            raise RoleChanged(f"the role was {expected!r} and would be {identity.role!r}")
+            raise RoleChanged(f"renewed credentials have role {identity.role!r}: expected {expected!r}")
         return replace(self, expires_at=identity.expires_at)._dated()
 
     def check(self, now_s: float, *, is_asked: bool, can_answer: bool) -> Check:
-        """Return what to do about the credentials now; pure.
+        """Return what to do about the credentials at this time.
 
         Args:
             now_s: seconds since the epoch.

@@ -14,30 +14,30 @@ MAX_REFRESH_CHECK_S = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSecurity:
-    """Authentication settings of a server; its ``repr`` has no secrets.
+    """Authentication settings of a server; their ``repr`` contains no secrets.
 
     Attributes:
         enabled: `authenticationEnabled`; False accepts every client and disables all other settings here.
         providers: `authenticationProviders`; class names of Pulsar, ``token``, ``basic`` and ``tls``, or
             ``module.Class`` for a custom provider (`provider.AuthenticationProvider`). Over HTTP they are tried in this
             order.
-        token_secret_key: `tokenSecretKey`; key of HMAC signatures, in one of the forms of `keys.key_bytes`.
-        token_public_key: `tokenPublicKey`; key of RSA and ECDSA signatures, likewise. As in Pulsar, the secret key
-            takes precedence.
-        token_public_alg: `tokenPublicAlg`; says whether the public key is RSA or ECDSA.
+        token_secret_key: `tokenSecretKey`; key for HMAC signatures, in one of the forms of `keys.key_bytes`.
+        token_public_key: `tokenPublicKey`; key for RSA and ECDSA signatures, in one of the forms of `keys.key_bytes`.
+            As in Pulsar, the secret key takes precedence.
+        token_public_alg: `tokenPublicAlg`; determines whether the public key is RSA or ECDSA.
         token_auth_claim: `tokenAuthClaim`; the claim that holds the role.
         token_audience_claim: `tokenAudienceClaim`; the claim that holds the audience; empty disables the check.
         token_audience: `tokenAudience`; the required value of that claim, or an element of it if it is a list.
         token_clock_skew_s: `tokenAllowedClockSkewSeconds`; tolerated difference between clocks.
-        basic_auth_conf: `basicAuthConf`; a htpasswd file, in one of the forms of `keys.key_bytes`.
-        anonymous_role: `anonymousUserRole`; role of clients without credentials; empty refuses them.
+        basic_auth_conf: `basicAuthConf`; an htpasswd file, in one of the forms of `keys.key_bytes`.
+        anonymous_role: `anonymousUserRole`; role of clients without credentials; if empty, they are rejected.
         proxy_roles: `proxyRoles`; roles that act for others.
         authenticate_original: `authenticateOriginalAuthData`; proxies must forward their clients' credentials.
         refresh_check_s: `authenticationRefreshCheckSeconds`; interval for checking a connection's credentials.
         authenticate_metrics: `authenticateMetricsEndpoint`; if off, /metrics needs no authentication.
         properties: further settings by name, for custom providers.
-        forward_key: key in hexadecimal digits, with which a broker signs the roles that it forwards to its worker;
-            cannot be set in a file, see `forwarded`.
+        forward_key: hexadecimal key with which a broker signs the roles that it forwards to its worker; cannot be set
+            in a file (see `forwarded`).
     """
 
     enabled: bool = False
@@ -59,19 +59,18 @@ class ServerSecurity:
     forward_key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """Check ranges; the keys are checked when they are read.
+        """Validate ranges; keys are validated when they are read.
 
         Raises:
-            InvalidConfig: names the setting and its range.
+            InvalidConfig: a value is out of range; the message names the setting and its range.
         """
         if not 0 <= self.token_clock_skew_s <= MAX_CLOCK_SKEW_S:
             raise InvalidConfig(
-                f"tokenAllowedClockSkewSeconds {self.token_clock_skew_s:g} is out of range; give 0 to"
-                f" {MAX_CLOCK_SKEW_S}"
+                f"invalid tokenAllowedClockSkewSeconds {self.token_clock_skew_s:g}: expected 0 to {MAX_CLOCK_SKEW_S}"
             )
         if not 0 < self.refresh_check_s <= MAX_REFRESH_CHECK_S:
             raise InvalidConfig(
-                f"authenticationRefreshCheckSeconds {self.refresh_check_s:g} is out of range; give more than 0 and at"
+                f"invalid authenticationRefreshCheckSeconds {self.refresh_check_s:g}: expected more than 0 and at"
                 f" most {MAX_REFRESH_CHECK_S}"
             )
 

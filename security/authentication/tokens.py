@@ -1,9 +1,9 @@
 """JWT authentication: signed tokens that contain a role and an expiry time.
 
-Design: the type of the key alone determines the accepted algorithms, never the token: HMAC for a secret key, RSA or
-ECDSA of its curve for a public one. So `none` is never accepted; and a public key set as `tokenSecretKey`, with which
-anyone could sign tokens, is rejected at startup. PyJWT verifies the signature; times, audience and role are checked
-here, with the clock that the caller passes in.
+Design: only the type of the key, never the token, determines the accepted algorithms: HMAC for a secret key, RSA or
+ECDSA on its curve for a public key. So `none` is never accepted. A public key set as `tokenSecretKey`, which would let
+anyone sign tokens, is rejected at startup. PyJWT verifies the signature; times, audience and role are checked here,
+using the caller's clock.
 
 Source: Pulsar's AuthenticationProviderToken; RFC 7519, RFC 8725 sections 3.1, 3.2 and 3.11.
 """
@@ -42,23 +42,23 @@ class TokenVerifier:
         self._key = key
 
     def claims(self, token: bytes) -> dict[str, Any]:
-        """Verify a token's signature, and nothing else; return its claims.
+        """Verify only a token's signature, and return its claims.
 
         Raises:
             AuthenticationError: the token is malformed, or its signature is invalid.
         """
-        import jwt  # here: only where tokens are configured
+        import jwt  # imported here, so that it is loaded only if tokens are configured
 
         if len(token) > MAX_TOKEN_BYTES:
-            raise AuthenticationError(f"a token of {len(token)} bytes exceeds {MAX_TOKEN_BYTES}")
+            raise AuthenticationError(f"token of {len(token)} bytes exceeds the limit of {MAX_TOKEN_BYTES}")
         try:
             if jwt.get_unverified_header(token).keys() & {"crit", "zip", "b64"}:
-                raise AuthenticationError("the token needs an extension that is not supported")
+                raise AuthenticationError("the token requires an unsupported extension")
             found = jwt.decode(token, self._key, algorithms=list(self.algorithms), options=_OPTIONS)  # type: ignore[arg-type]
         except AuthenticationError:
             raise
         except jwt.InvalidTokenError as error:
-            raise AuthenticationError(f"the token is refused: {type(error).__name__}") from error
+            raise AuthenticationError(f"the token was rejected: {type(error).__name__}") from error
         except Exception as error:  # any parser failure is caused by the peer's bytes
             raise AuthenticationError(f"not a valid token: {type(error).__name__}") from error
         return dict(found)
@@ -76,7 +76,7 @@ def secret_verifier(secret: bytes, setting: str = "tokenSecretKey") -> TokenVeri
     """
     if len(secret) < MIN_SECRET_BYTES:
         raise InvalidConfig(
-            f"{setting} has {len(secret)} bytes, and HS256 needs {MIN_SECRET_BYTES} or more; make one with"
+            f"{setting} has {len(secret)} bytes, but HS256 requires {MIN_SECRET_BYTES} or more: create a key with"
             " `magnetar tokens create-secret-key`"
         )
     if _is_public(secret):
@@ -102,7 +102,7 @@ def public_verifier(content: bytes, algorithm: str, setting: str = "tokenPublicK
 
     Args:
         content: the public key, SubjectPublicKeyInfo in DER or PEM.
-        algorithm: `tokenPublicAlg`, of which only the key type matters.
+        algorithm: `tokenPublicAlg`; only its key type matters.
         setting: the setting's name, for errors.
 
     Raises:
@@ -131,7 +131,9 @@ def public_verifier(content: bytes, algorithm: str, setting: str = "tokenPublicK
         return TokenVerifier(key, RSA)
     assert isinstance(key, EllipticCurvePublicKey)
     if key.curve.name not in CURVES:
-        raise InvalidConfig(f"{setting} is of the curve {key.curve.name}; it has to be one of {', '.join(CURVES)}")
+        raise InvalidConfig(
+            f"{setting} uses the unsupported curve {key.curve.name}: expected one of {', '.join(CURVES)}"
+        )
     return TokenVerifier(key, (CURVES[key.curve.name],))
 
 
@@ -143,7 +145,7 @@ def verifier_of(settings: ServerSecurity) -> TokenVerifier:
     """
     if settings.token_secret_key:
         if settings.token_public_key:
-            log.warning("tokenPublicKey has no effect beside tokenSecretKey; remove one of them")
+            log.warning("ignoring tokenPublicKey because tokenSecretKey is set: remove one of them")
         return secret_verifier(key_bytes("tokenSecretKey", settings.token_secret_key))
     if settings.token_public_key:
         return public_verifier(key_bytes("tokenPublicKey", settings.token_public_key), settings.token_public_alg)
@@ -153,7 +155,7 @@ def verifier_of(settings: ServerSecurity) -> TokenVerifier:
 
 
 def judge(claims: Mapping[str, Any], settings: ServerSecurity, now_s: float) -> Identity:
-    """Return the identity in the claims of a verified token; pure.
+    """Return the identity in the claims of a verified token.
 
     Raises:
         AuthenticationError: the token is expired, not valid yet, for another audience, or has malformed claims.
@@ -161,20 +163,20 @@ def judge(claims: Mapping[str, Any], settings: ServerSecurity, now_s: float) -> 
     skew_s = settings.token_clock_skew_s
     expires_s = _moment(claims, "exp")
     if expires_s is not None and now_s > expires_s + skew_s:
-        raise AuthenticationError(f"the token ended {now_s - expires_s:.0f} s ago")
+        raise AuthenticationError(f"the token expired {now_s - expires_s:.0f} s ago")
     begins_s = _moment(claims, "nbf")
     if begins_s is not None and now_s < begins_s - skew_s:
-        raise AuthenticationError(f"the token begins in {begins_s - now_s:.0f} s")
+        raise AuthenticationError(f"the token is not valid for another {begins_s - now_s:.0f} s")
     if settings.token_audience_claim:
         audience = claims.get(settings.token_audience_claim)
         given = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(one, str) and one == settings.token_audience for one in given):
-            raise AuthenticationError("the token is for another audience")
+            raise AuthenticationError("the token is for a different audience")
     role = claims.get(settings.token_auth_claim or "sub")
     if isinstance(role, list):
         role = role[0] if role and isinstance(role[0], str) else None
     if role is not None and not isinstance(role, str):
-        raise AuthenticationError(f"the claim {settings.token_auth_claim or 'sub'} of the token is not a string")
+        raise AuthenticationError(f"token claim {settings.token_auth_claim or 'sub'} is not a string")
     blank = role is None or not role.strip()
     return Identity(None if blank else role, None if expires_s is None else expires_s + skew_s)
 
@@ -184,13 +186,13 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if type(value) not in (int, float):
-        raise AuthenticationError(f"the claim {name} of the token is not a number")
+        raise AuthenticationError(f"token claim {name} is not a number")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        raise AuthenticationError(f"the claim {name} of the token is not a valid time")
+        raise AuthenticationError(f"token claim {name} is not a valid time")
     return seconds
 
 
@@ -202,9 +204,11 @@ class TokenProvider(AuthenticationProvider):
 
     def __init__(self, settings: ServerSecurity) -> None:
         if settings.token_audience_claim and not settings.token_audience:
-            raise InvalidConfig("tokenAudienceClaim is set, so tokenAudience has to say for whom tokens are")
+            raise InvalidConfig("tokenAudienceClaim requires tokenAudience: set the audience of the tokens")
         if settings.token_audience and not settings.token_audience_claim:
-            raise InvalidConfig("tokenAudience has no effect without tokenAudienceClaim; set it, to `aud` as a rule")
+            raise InvalidConfig(
+                "tokenAudience has no effect without tokenAudienceClaim: set tokenAudienceClaim, usually to aud"
+            )
         self._settings = settings
         self._verifier = verifier_of(settings)
 

@@ -1,1 +1,1 @@
-"""Authorization: operations, the rules for each of them, and grants."""
+"""Authorization: operations, their rules, and grants."""

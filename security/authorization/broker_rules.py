@@ -1,10 +1,10 @@
 """Authorization rules of the broker's REST interface: one row for each route.
 
-A row applies to the route of exactly that path; the router resolves paths that several routes could match.
+A row applies only to the route with exactly that path; the router resolves ambiguous paths.
 ``{domain}``, ``{tenant}``, ``{namespace}``, ``{topic}`` and ``{subscription}`` in the path identify the resource.
 
-Source: Pulsar 4.0, the resources of org.apache.pulsar.broker.admin and PackagesBase; policy names in refusals as
-recorded from a real broker, or else as read there.
+Source: Pulsar 4.0, the resources of org.apache.pulsar.broker.admin and PackagesBase; policy names in denials as
+recorded from a real broker, or else taken from these sources.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ _METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
 def package_rules(name: str) -> dict[tuple[str, str], Rules]:
-    """Return the rules of packages, whose routes name the third part of a package name ``name``."""
+    """Return the rules of packages, whose routes call the third part of a package name ``name``."""
     one = f"{_PACKAGES}/{{{name}}}/{{version}}"
     return {
         ("GET", _PACKAGES): _OF_PACKAGES,
@@ -348,4 +348,4 @@ BROKER_RULES: RestTable = {
     },
     **package_rules("package"),
 }
-"""The rules of the broker's routes. Policies have a row for every method, even without a route for it."""
+"""The rules of the broker's routes. Policies have a row for every method, even without such a route."""

@@ -1,4 +1,4 @@
-"""Authorization rules of the binary protocol's commands: one row for each client command, with Pulsar's refusals.
+"""Authorization rules of the binary protocol: one row for each client command, with Pulsar's denial messages.
 
 Producers and consumers are authorized once, when they are created: SEND, FLOW, ACK and their other commands carry an id
 that is valid only on the same connection. Like Pulsar, schema commands are not authorized.
@@ -22,8 +22,8 @@ class CommandRule:
 
     Attributes:
         rule: the rule for the topic or namespace that the command names.
-        message: error message of the refusal.
-        missing_tenant: error message if the tenant does not exist; empty if it is the same.
+        message: error message of the denial.
+        missing_tenant: error message if the tenant does not exist; empty to use ``message``.
         tells_missing: whether a missing tenant is reported as TopicNotFound.
     """
 
@@ -52,15 +52,15 @@ COMMAND_RULES: Mapping[int, CommandRule] = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: CommandRule(_LIST, "Client is not authorized to GetTopicsOfNamespace"),
     BaseCommand.WATCH_TOPIC_LIST: CommandRule(_LIST, "Proxy Client is not authorized to watchTopicList"),
 }
-"""The commands that are authorized."""
+"""The commands that require authorization."""
 INITIAL_SUBSCRIPTION = Rule(Who.TOPIC, TopicOperation.SUBSCRIBE)
 """Additional rule for a PRODUCER that names an initial subscription."""
 
 NOT_DECIDED: Mapping[int, str] = {
     **dict.fromkeys(
-        (BaseCommand.CONNECT, BaseCommand.AUTH_RESPONSE, BaseCommand.PING, BaseCommand.PONG), "of the session itself"
+        (BaseCommand.CONNECT, BaseCommand.AUTH_RESPONSE, BaseCommand.PING, BaseCommand.PONG), "concerns the session"
     ),
-    **dict.fromkeys((BaseCommand.SEND, BaseCommand.CLOSE_PRODUCER), "of a producer of the same connection"),
+    **dict.fromkeys((BaseCommand.SEND, BaseCommand.CLOSE_PRODUCER), "concerns a producer of the same connection"),
     **dict.fromkeys(
         (
             BaseCommand.FLOW,
@@ -72,10 +72,10 @@ NOT_DECIDED: Mapping[int, str] = {
             BaseCommand.GET_LAST_MESSAGE_ID,
             BaseCommand.CONSUMER_STATS,
         ),
-        "of a consumer of the same connection",
+        "concerns a consumer of the same connection",
     ),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: "of a watch of the same connection",
-    **dict.fromkeys((BaseCommand.GET_SCHEMA, BaseCommand.GET_OR_CREATE_SCHEMA), "not decided by Pulsar either"),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: "concerns a topic watch of the same connection",
+    **dict.fromkeys((BaseCommand.GET_SCHEMA, BaseCommand.GET_OR_CREATE_SCHEMA), "not authorized by Pulsar either"),
     **dict.fromkeys(
         (
             BaseCommand.TC_CLIENT_CONNECT_REQUEST,
@@ -86,7 +86,7 @@ NOT_DECIDED: Mapping[int, str] = {
             BaseCommand.END_TXN_ON_PARTITION,
             BaseCommand.END_TXN_ON_SUBSCRIPTION,
         ),
-        "refused to everybody: there are no transactions",
+        "always rejected, as transactions are not supported",
     ),
 }
-"""The other commands, and why they are not authorized."""
+"""The commands without an authorization check, and the reason."""

@@ -14,9 +14,9 @@ _NOTHING = Grants()
 async def decide(
     settings: AuthorizationSettings, reader: GrantsReader, roles: Roles, rule: Rule, resource: Resource
 ) -> Refusal | None:
-    """Return the refusal of an operation, or None if it is allowed; arguments as for `decisions.judge`.
+    """Return the denial of an operation, or None if it is allowed; takes the arguments of `decisions.judge`.
 
-    Cached grants are used to allow an operation but not to refuse it, so a new grant takes effect immediately.
+    Cached grants may allow an operation but never deny it, so a new grant takes effect immediately.
 
     Raises:
         MagnetarError: the grants cannot be read.

@@ -1,11 +1,11 @@
 """Authorization decisions: pure functions of rule, resource and grants.
 
 Super-users may do everything; tenant administrators may do everything in the tenant that is not reserved for
-super-users. Other roles need a grant on the namespace, or for topic operations on the namespace, the topic, or the
-partitioned topic of a partition. For a proxied request both roles need permission.
+super-users. Other roles need a grant on the namespace or, for topic operations, on the topic or the partitioned topic
+of a partition. For a proxied request, both roles need permission.
 
-A subscription granted to some roles is closed to all others, and with `subscriptionAuthMode` Prefix its name must begin
-with the role; administrators are exempt from both.
+A subscription granted to some roles is denied to all others, and with `subscriptionAuthMode` Prefix, subscription names
+must begin with the role. Administrators are exempt from both.
 
 Source: Pulsar 4.0, AuthorizationService and PulsarAuthorizationProvider.
 """
@@ -27,25 +27,25 @@ _FOR_GRANTEES = {Who.NAMESPACE: NEEDED_ON_NAMESPACE, Who.COMPONENT: NEEDED_ON_NA
                  Who.PACKAGES: NEEDED_ON_NAMESPACE, Who.TOPIC: NEEDED_ON_TOPIC}  # fmt: skip
 _ON_SUBSCRIPTIONS = frozenset((Who.TOPIC, Who.NAMESPACE))
 NEEDS_GRANTS = frozenset(Who) - _NOT_JUDGED - _FOR_SUPER_USERS
-"""Rule types that depend on grants; the others are decided by the settings alone."""
+"""Rule types that depend on grants; the others depend only on the settings."""
 
 
 class Why(Enum):
-    """The reason for a refusal."""
+    """The reason for a denial."""
 
-    INVALID_ROLES = "role and original role may not stand together"
+    INVALID_ROLES = "invalid combination of role and original role"
     NO_TENANT = "the tenant does not exist"
-    NOT_ALLOWED = "the role may not"
-    WRONG_PREFIX = "the name of the subscription does not begin with the role"
+    NOT_ALLOWED = "the role lacks permission"
+    WRONG_PREFIX = "the subscription name does not begin with the role"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal.
+    """A denial.
 
     Attributes:
         why: the reason.
-        role: the role that was refused, which may be either one of a proxied request.
+        role: the denied role; for a proxied request, this may be either role.
     """
 
     why: Why
@@ -55,14 +55,14 @@ class Refusal:
 def judge(
     settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: Resource, grants: Grants
 ) -> Refusal | None:
-    """Return the refusal of an operation, or None if it is allowed.
+    """Return the denial of an operation, or None if it is allowed.
 
     Args:
         settings: authorization settings.
         roles: the client's roles.
         rule: the operation's rule.
-        resource: the resource that it affects.
-        grants: of the resource's tenant and namespace; ignored for rule types not in `NEEDS_GRANTS`.
+        resource: the resource that the operation affects.
+        grants: grants of the resource's tenant and namespace; ignored for rule types not in `NEEDS_GRANTS`.
     """
     if rule.who in _NOT_JUDGED:
         return None

@@ -1,4 +1,4 @@
-"""Error responses of refusals, in Pulsar's words: status and reason over REST, message on the binary protocol.
+"""Error responses for denials, with Pulsar's wording: status and reason over REST, message on the binary protocol.
 
 Source: Pulsar 4.0, PulsarWebResource, ComponentImpl, PackagesBase and ServerCnx, as recorded from a real broker.
 """
@@ -29,7 +29,7 @@ def prefix_reason(refusal: Refusal, resource: Resource) -> str:
 
 
 def denial(settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: Resource, refusal: Refusal) -> Denial:
-    """Return status and reason for a refused REST request."""
+    """Return status and reason for a denied REST request."""
     if refusal.why is Why.WRONG_PREFIX:
         return 500, prefix_reason(refusal, resource)
     if refusal.why is Why.INVALID_ROLES and rule.who in _NAMING_ROLES:
@@ -75,7 +75,7 @@ _Words = Callable[[AuthorizationSettings, Roles, Rule, Resource], str]
 
 
 def _both(check: str, what: str = "") -> _Words:
-    """Return the message where Pulsar requires either a super-user or permission for an operation."""
+    """Return the message for operations for which Pulsar requires a super-user or a permission."""
 
     def words(settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: Resource) -> str:
         on = f"on {what} [{resource.name}]" if what else ""
@@ -122,7 +122,7 @@ _FORBIDDEN = frozenset((Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.TOPIC_POLICY))
 _UNAUTHENTICATED = {
     Who.NAMESPACE: 403, Who.NAMESPACE_POLICY: 403, Who.TOPIC_POLICY: 403, Who.TENANT_ADMIN: 403, Who.TOPIC: 401,
 }  # fmt: skip
-"""Rule types with a separate refusal for a credential without a role, and its status."""
+"""Rule types with a separate denial for credentials without a role, and its status."""
 _LOOKING_FOR_TENANT = frozenset(
     (Who.TENANT, Who.TENANT_ADMIN, Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.TOPIC, Who.TOPIC_POLICY)
 )
@@ -130,4 +130,4 @@ _LOOKING_FOR_TENANT = frozenset(
 _NAMING_ROLES = frozenset(
     (Who.SUPER_USER, Who.CLUSTER, Who.CLUSTER_POLICY, Who.BROKER, Who.TENANTS, Who.TENANT_ITSELF, Who.TENANT_ADMIN)
 )
-"""Rule types for which Pulsar reports an invalid pair of roles; for others it sends the usual refusal."""
+"""Rule types for which Pulsar reports an invalid pair of roles; for others it sends the usual denial."""

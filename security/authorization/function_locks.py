@@ -1,9 +1,9 @@
-"""Function locks: what an instance, which has its owner's role, may do to the locks topic.
+"""Function locks: permissions of an instance, which has its owner's role, on the locks topic.
 
 A lock prevents two workers from running the same instance. It is a subscription on a topic of the workers, on which the
-function's owner has no permissions. So roles that may deploy in a namespace may hold the locks of its functions, which
-they could delete anyway, but no others: a lock's name begins with tenant and namespace. The subscription must be
-Exclusive and non-durable, so it keeps nothing and ends with its connection.
+function's owner has no permissions. Roles that may deploy in a namespace may therefore hold the locks of its functions,
+which they could delete anyway, but no others: a lock name begins with tenant and namespace. The subscription must be
+Exclusive and non-durable, so that it stores nothing and ends with its connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOKS = (BaseCommand.LOOKUP, BaseCommand.PARTITIONED_METADATA)
 
 
 def is_look(kind: int) -> bool:
-    """Return whether a command only looks up the topic, which is allowed to every role."""
+    """Return whether a command only looks up the topic, which every role may do."""
     return kind in _LOOKS
 
 

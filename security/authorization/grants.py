@@ -1,6 +1,6 @@
-"""A namespace's grants and its tenant's administrators; their parsing from Pulsar's JSON, and the reader interface.
+"""Grants of a namespace and administrators of its tenant, parsed from Pulsar's JSON, and the reader interface.
 
-Malformed JSON grants nothing: other programs may have written it to the metadata store.
+Malformed JSON, which other programs may have written to the metadata store, grants nothing.
 
 Source: Pulsar's TenantInfo (`adminRoles`) and Policies (`auth_policies`, `subscription_auth_mode`).
 """
@@ -28,7 +28,8 @@ class Grants:
         admin_roles: the tenant's administrators.
         by_namespace: actions granted on the namespace, by role.
         by_topic: actions granted on topics, by full topic name and role.
-        by_subscription: roles that may use a subscription, by its name; a missing or empty entry does not restrict it.
+        by_subscription: roles that may use a subscription, by subscription name; a missing or empty entry means no
+            restriction.
         needs_prefix: whether a subscription name must begin with the role.
     """
 
@@ -47,17 +48,17 @@ class GrantsReader(Protocol):
         """Return the current grants.
 
         Args:
-            tenant: may not exist.
-            namespace: ``tenant/namespace``, which may not exist; empty if only the tenant matters.
+            tenant: tenant name, which need not exist.
+            namespace: ``tenant/namespace``, which need not exist; empty if only the tenant matters.
             is_fresh: bypass caches.
 
         Raises:
-            MagnetarError: the grants cannot be read; the caller must refuse the request.
+            MagnetarError: the grants cannot be read; the caller must deny the request.
         """
 
 
 def grants_of(tenant: Mapping[str, Any] | None, policies: Mapping[str, Any] | None) -> Grants:
-    """Return the grants in a TenantInfo and a namespace's policies; pass None for a missing one."""
+    """Return the grants in a TenantInfo and a namespace's policies, each of which may be None."""
     if tenant is None:
         return Grants()
     admins = names_in(tenant.get("adminRoles"))
@@ -80,7 +81,7 @@ def of_topic(grants: Grants, topic: str) -> ByRole:
 
 
 def names_in(value: Any) -> Collection[str]:
-    """Return a list of action or role names; any other value counts as empty."""
+    """Return a list of action or role names; invalid values yield an empty list."""
     return value if isinstance(value, list | tuple) else ()
 
 

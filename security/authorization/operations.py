@@ -138,7 +138,7 @@ NEEDED_ON_NAMESPACE: Mapping[Operation, frozenset[Action]] = {
     NamespaceOperation.SOURCES: frozenset((Action.SOURCES,)),
     NamespaceOperation.SINKS: frozenset((Action.SINKS,)),
 }
-"""Actions of which any one suffices, granted on the namespace. Other operations are for tenant administrators only."""
+"""Actions by operation, any of which, granted on the namespace, suffices. Others are for tenant administrators only."""
 
 NEEDED_ON_TOPIC: Mapping[Operation, frozenset[Action]] = {
     TopicOperation.LOOKUP: _LOOKED_UP,
@@ -157,4 +157,4 @@ NEEDED_ON_TOPIC: Mapping[Operation, frozenset[Action]] = {
     TopicOperation.SET_REPLICATED_SUBSCRIPTION_STATUS: _CONSUMED,
     TopicOperation.GET_REPLICATED_SUBSCRIPTION_STATUS: _CONSUMED,
 }
-"""Actions of which any one suffices, granted on the namespace or the topic."""
+"""Actions by operation; any one of them, granted on the namespace or topic, suffices."""

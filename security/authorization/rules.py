@@ -19,30 +19,30 @@ from .operations import (
 
 
 class Who(Enum):
-    """The type of a rule: who is allowed, on which resource; each type has its own refusal messages.
+    """The type of a rule: who is allowed, and on which resource. Each type has its own denial messages.
 
     `TENANT` to `TOPIC_POLICY` allow tenant administrators; `NAMESPACE`, `COMPONENT`, `PACKAGES` and `TOPIC` also allow
     roles that were granted the required action. Super-users may do everything.
     """
 
-    EVERYBODY = "everybody"
-    EVERY_ROLE = "everybody who is authenticated"
-    BY_THE_HANDLER = "as the handler says once it knows what the body names"
+    EVERYBODY = "all clients"
+    EVERY_ROLE = "all authenticated clients"
+    BY_THE_HANDLER = "decided by the handler, depending on the request body"
     SUPER_USER = "super-users"
     CLUSTER = "super-users, on a cluster"
-    CLUSTER_POLICY = "super-users, on a policy of a cluster"
+    CLUSTER_POLICY = "super-users, on a cluster policy"
     BROKER = "super-users, on a broker"
     WORKER = "super-users, on a functions worker"
     TENANTS = "super-users, on all tenants"
-    TENANT_ITSELF = "administrators of the tenant, on the tenant"
-    TENANT = "administrators of the tenant, on its namespaces"
-    TENANT_ADMIN = "administrators of the tenant"
-    NAMESPACE_POLICY = "administrators of the tenant, on a policy of a namespace"
-    TOPIC_POLICY = "administrators of the tenant, on a policy of a topic"
-    NAMESPACE = "those who are granted it on the namespace"
-    COMPONENT = "those who are granted functions, sources or sinks on the namespace"
-    PACKAGES = "those who are granted packages on the namespace"
-    TOPIC = "those who are granted it on the topic or its namespace"
+    TENANT_ITSELF = "tenant administrators, on the tenant"
+    TENANT = "tenant administrators, on its namespaces"
+    TENANT_ADMIN = "tenant administrators"
+    NAMESPACE_POLICY = "tenant administrators, on a namespace policy"
+    TOPIC_POLICY = "tenant administrators, on a topic policy"
+    NAMESPACE = "roles with the permission on the namespace"
+    COMPONENT = "roles with the functions, sources or sinks permission on the namespace"
+    PACKAGES = "roles with the packages permission on the namespace"
+    TOPIC = "roles with the permission on the topic or its namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Rule:
 
     Attributes:
         who: the rule type.
-        operation: the operation, None if only super-users are allowed anyway.
+        operation: the operation, or None if only super-users are allowed.
         policy: Pulsar's PolicyName, for operations on policies.
         is_after_existence: report a missing namespace even to unauthorized clients, like Pulsar's REST lookup.
-        if_not_persistent: the rule to use instead for non-persistent topics.
+        if_not_persistent: the rule for non-persistent topics, if different.
     """
 
     who: Who
@@ -73,7 +73,7 @@ class Resource:
         namespace: ``tenant/namespace``, or empty.
         topic: the topic's full name.
         subscription: a subscription of that topic, or of all topics of the namespace.
-        name: name of the cluster or broker, for refusal messages.
+        name: name of the cluster or broker, for denial messages.
     """
 
     tenant: str = ""

@@ -1,4 +1,4 @@
-"""Authorization settings: a frozen record."""
+"""Authorization settings of a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...errors import InvalidConfig
 from ..roles import Roles
 
 LOCKS_TOPIC = "persistent://public/functions/instances"
-"""The default topic of function locks; depends on the workers' namespace."""
+"""Default topic of function locks; depends on the workers' namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,8 @@ class AuthorizationSettings:
         super_user_roles: `superUserRoles`; these roles may do everything.
         allows_wildcards: `authorizationAllowWildcardsMatching`; a grant to ``abc*`` or ``*abc`` applies to every role
             with that prefix or suffix.
-        locks_topic: the topic of function locks; see `function_locks`.
-        proxy_roles: `proxyRoles`; roles that act for an original role that they name; both need permission.
+        locks_topic: topic of function locks (see `function_locks`).
+        proxy_roles: `proxyRoles`; roles that act on behalf of an original role, which also needs permission.
     """
 
     is_enabled: bool = False
@@ -31,15 +31,15 @@ class AuthorizationSettings:
     locks_topic: str = LOCKS_TOPIC
 
     def __post_init__(self) -> None:
-        """Check that no role is empty.
+        """Validate that no role is empty.
 
         Raises:
-            InvalidConfig: a role is empty; names the setting.
+            InvalidConfig: a role is empty; the message names the setting.
         """
         for key, roles in (("superUserRoles", self.super_user_roles), ("proxyRoles", self.proxy_roles)):
             for role in roles:
                 if not role.strip():
-                    raise InvalidConfig(f"{key} has the role {role!r}, which is empty; give names, separated by commas")
+                    raise InvalidConfig(f"{key} contains an empty role {role!r}: expected comma-separated names")
 
     def is_super_user(self, role: str | None) -> bool:
         """Return whether a role may do everything."""
@@ -52,7 +52,7 @@ class AuthorizationSettings:
     def is_valid(self, roles: Roles) -> bool:
         """Return whether the pair of role and original role is valid.
 
-        A proxy role must name an original that is not a proxy role; other roles may name only themselves.
+        A proxy role must name an original role that is not a proxy role; other roles may name only themselves.
         """
         original = (roles.original or "").strip()
         if self.is_proxy(roles.role):

@@ -1,7 +1,7 @@
 """Authorization rules of the functions worker's REST interface: one row for each route.
 
 Source: Pulsar 4.0, ComponentImpl, FunctionsImpl, WorkerImpl and PackagesBase. Paths that Pulsar lacks have the rules of
-similar ones.
+similar paths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COMPONENTS: dict[str, NamespaceOperation] = {
     "sinks": NamespaceOperation.SINKS,
     "sink": NamespaceOperation.SINKS,
 }
-"""The path element of each component type; connectors have two spellings."""
+"""Path elements of each component type; connectors have two spellings."""
 _WHOLE = {
     "": ("GET", "POST", "PUT", "DELETE"),
     "/status": ("GET",),
@@ -62,7 +62,7 @@ _OF_WORKERS = {
     "/admin/v3/functions/download": ("GET",),
     "/admin/v3/functions/leader/{tenant}/{namespace}/{name}": ("PUT",),
 }
-"""Routes for super-users, which the workers of a cluster are to each other."""
+"""Routes for super-users, such as the other workers of the cluster."""
 
 
 def _component_rules() -> dict[tuple[str, str], Rules]:
@@ -102,4 +102,4 @@ WORKER_RULES: RestTable = {
     ("GET", "/redoc"): EVERY_ROLE,
     ("GET", "/metrics"): EVERYBODY,
 }
-"""The rules of the worker's routes; each component type has the same set."""
+"""Rules of the worker's routes; each component type has the same set."""

@@ -1,19 +1,19 @@
-"""The interface of client-side authentication."""
+"""Interface of client-side authentication."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
 METHOD_HEADER = "X-Pulsar-Auth-Method-Name"
-"""With this header a server refuses an invalid credential; without it, it may treat the request as anonymous."""
+"""Header that makes a server reject invalid credentials; without it, the request may be treated as anonymous."""
 
 
 class Authentication(ABC):
-    """A client's authentication. Subclass it for a custom method; the constructor receives ``auth_params`` as one text.
+    """A client's authentication. Subclass it for custom methods; the constructor receives ``auth_params`` as a string.
 
-    `data` and `headers` may read a file or call another server: they are called on a thread, never on an event loop,
-    possibly concurrently, for each connection, challenge and request. The texts of the `CredentialsUnavailable` and
-    `ConnectionLost` that they raise are shown, so neither these nor ``repr`` may contain secrets.
+    `data` and `headers` may read a file or call another server: they are called on threads, possibly concurrently, for
+    each connection, challenge and request. The messages of any `CredentialsUnavailable` and `ConnectionLost` that they
+    raise are displayed, so neither these nor ``repr`` may contain secrets.
 
     Attributes:
         method: the method's name, ``auth_method_name`` of CONNECT: token, basic, tls, or a custom method of the server.
@@ -26,13 +26,13 @@ class Authentication(ABC):
         """Return the ``auth_data`` for CONNECT and the answer to a challenge. Blocking.
 
         Raises:
-            CredentialsUnavailable: no credentials are available now.
+            CredentialsUnavailable: no credentials are currently available.
             ConnectionLost: the server that issues them does not respond.
         """
 
     @abstractmethod
     def headers(self) -> dict[str, str]:
-        """Return the headers for an HTTP request; empty for a certificate. Blocking; raises as `data`."""
+        """Return the headers for an HTTP request; empty for a certificate. Blocking; see `data` for errors."""
 
     def certificate(self) -> tuple[str, str] | None:
         """Return the paths of the client's certificate and private key (PEM), or None."""

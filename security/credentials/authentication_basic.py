@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import InvalidConfig
 from .authentication import METHOD_HEADER, Authentication
 
-_FORMS = 'give {"userId": "…", "password": "…"} or user:password'
+_FORMS = 'expected {"userId": "…", "password": "…"} or user:password'
 
 
 class AuthenticationBasic(Authentication):
@@ -29,22 +29,23 @@ class AuthenticationBasic(Authentication):
         Args:
             username: the user name, without a colon.
             password: the password.
-            method: the server's name for the method.
-            auth_params_string: both as one text instead: ``{"userId": "…", "password": "…"}`` or ``user:password``.
+            method: name of the method on the server.
+            auth_params_string: both as a single string instead: ``{"userId": "…", "password": "…"}`` or
+                ``user:password``.
 
         Raises:
             InvalidConfig: user name or password is missing or invalid.
         """
         if auth_params_string is not None:
             if username is not None or password is not None:
-                raise InvalidConfig("auth_params_string has user and password; leave the others out")
+                raise InvalidConfig("auth_params_string cannot be combined with username or password")
             username, password, method = _parse(auth_params_string, method)
         if not isinstance(username, str) or not isinstance(password, str) or not username:
-            raise InvalidConfig("basic authentication needs a username and a password")
+            raise InvalidConfig("basic authentication requires a username and a password")
         if ":" in username:
-            raise InvalidConfig("the user of basic authentication has a colon, which ends it on the wire")
+            raise InvalidConfig("invalid username for basic authentication: must not contain a colon")
         if not isinstance(method, str) or not method:
-            raise InvalidConfig("the method of basic authentication is empty; leave it out for basic")
+            raise InvalidConfig("method is empty: omit it for basic")
         self.method = method
         self._data = f"{username}:{password}".encode()
 
@@ -58,19 +59,19 @@ class AuthenticationBasic(Authentication):
 
 
 def _parse(text: str, method: str) -> tuple[str, str, str]:
-    """Return user, password and method from a text, which errors do not show."""
+    """Return user, password and method from a string, which errors do not show."""
     text = text.strip()
     if not text.startswith("{"):
         user, colon, password = text.partition(":")
         if not colon:
-            raise InvalidConfig(f"the parameters of basic authentication have no colon; {_FORMS}")
+            raise InvalidConfig(f"invalid parameters of basic authentication: no colon: {_FORMS}")
         return user, password, method
     try:
         content: Any = json.loads(text)
     except ValueError:
-        raise InvalidConfig(f"the parameters of basic authentication are no JSON; {_FORMS}") from None
-    user = content.get("userId", content.get("username"))  # the second name is that of the C++ client
+        raise InvalidConfig(f"invalid parameters of basic authentication: not valid JSON: {_FORMS}") from None
+    user = content.get("userId", content.get("username"))  # the second name is used by the C++ client
     password = content.get("password")
     if not isinstance(user, str) or not isinstance(password, str):
-        raise InvalidConfig(f"the parameters of basic authentication lack userId or password; {_FORMS}")
+        raise InvalidConfig(f"invalid parameters of basic authentication: missing userId or password: {_FORMS}")
     return user, password, content.get("method", method)

@@ -1,6 +1,6 @@
-"""OAuth2 client credentials: a token issued by an authorization server for a client id and secret.
+"""OAuth2 client credentials: an authorization server issues a token for a client id and secret.
 
-The token is cached until shortly before it expires. The secret is read again for each fetch.
+The token is cached until shortly before it expires. The secret is reread for each fetch.
 
 Source: RFC 6749, section 4.4; Pulsar's client, OAuth2.
 """
@@ -24,7 +24,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 TIMEOUT_S = 30.0
 ANSWER_BYTES_MAX = 1024 * 1024
 EARLY_S_MAX = 10.0
-"""A token is renewed this long before it expires, or a tenth of its lifetime if that is less."""
+"""How long before expiry a token is renewed, in seconds; a tenth of its lifetime if that is shorter."""
 _REASON_CHARACTERS_MAX = 300
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NAMES = {
@@ -37,7 +37,7 @@ _NAMES = {
     "clientSecret": "client_secret",
     "trustCertsFilePath": "trust_certs_file_path",
 }
-"""The Java client's name of each parameter, and the C++ client's."""
+"""Parameter names of the Java client and the corresponding names of the C++ client."""
 _TYPE = "client_credentials"
 
 Fetch = Callable[[str, bytes | None], tuple[int, bytes]]
@@ -56,15 +56,15 @@ class AuthenticationOAuth2(Authentication):
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the credentials; nothing is fetched yet.
+        """Create the credentials; the token is fetched later.
 
         Args:
             auth_params_string: JSON, or a mapping, with ``issuerUrl``, ``privateKey`` (``file:///…``, a path, or
-                ``data:application/json;base64,…`` of JSON with ``client_id`` and ``client_secret``), and if the server
-                requires them ``audience`` and ``scope``; ``clientId`` and ``clientSecret`` may replace ``privateKey``;
+                ``data:application/json;base64,…`` of JSON with ``client_id`` and ``client_secret``), and, if the server
+                requires them, ``audience`` and ``scope``; ``clientId`` and ``clientSecret`` may replace ``privateKey``;
                 ``trustCertsFilePath``: certificates (PEM) of the trusted authorities, instead of the system's.
-            fetch: sends requests to the authorization server, instead of the standard library.
-            clock: monotonic seconds.
+            fetch: sends requests to the authorization server; by default, the standard library is used.
+            clock: returns monotonic seconds.
 
         Raises:
             InvalidConfig: a parameter is missing or unknown, or a URL is neither https nor on this machine.
@@ -82,14 +82,14 @@ class AuthenticationOAuth2(Authentication):
         """Return the cached token, fetching a new one if necessary. Blocking.
 
         Raises:
-            AuthenticationError: the authorization server refuses the client.
+            AuthenticationError: the authorization server rejected the client.
             CredentialsUnavailable: the secret cannot be read, or the server's response is invalid.
             ConnectionLost: the authorization server does not respond.
         """
         return self._fresh_token().encode()
 
     def headers(self) -> dict[str, str]:
-        """Return the ``Bearer`` authorization header; raises as `data`."""
+        """Return the ``Bearer`` authorization header; raises the same errors as `data`."""
         return {"Authorization": f"Bearer {self._fresh_token()}", METHOD_HEADER: self.method}
 
     def __repr__(self) -> str:
@@ -105,16 +105,16 @@ class AuthenticationOAuth2(Authentication):
         began = self._clock()
         endpoint = self._ask(f"{self._issuer}{DISCOVERY}", None).get("token_endpoint")
         if not isinstance(endpoint, str):
-            raise CredentialsUnavailable(f"{self._issuer}{DISCOVERY} names no token_endpoint")
+            raise CredentialsUnavailable(f"{self._issuer}{DISCOVERY} does not contain a token_endpoint")
         answer = self._ask(checked_url(endpoint, "token_endpoint"), self._form())
         token, life_s = answer.get("access_token"), answer.get("expires_in", 0)
         if not isinstance(token, str):
-            raise CredentialsUnavailable(f"{self._issuer} answered without an access_token")
+            raise CredentialsUnavailable(f"response of {self._issuer} does not contain an access_token")
         self._token = checked_token(token)
         try:
             life_s = float(life_s)
         except (TypeError, ValueError):
-            life_s = 0.0  # not to be kept
+            life_s = 0.0  # not cached
         self._fresh_until = began + life_s - min(EARLY_S_MAX, life_s / 10)
 
     def _form(self) -> bytes:
@@ -136,13 +136,13 @@ class AuthenticationOAuth2(Authentication):
         if status in (400, 401) and form is not None:
             said = answer if isinstance(answer, dict) else {}
             reason = f"{said.get('error', status)} {said.get('error_description') or ''}"
-            raise AuthenticationError(f"{self._issuer} refuses the client: {one_line(reason)[:_REASON_CHARACTERS_MAX]}")
-        if status != 200:
-            raise ConnectionLost(f"{one_line(url)[:_REASON_CHARACTERS_MAX]} answered {status} instead of 200")
-        if not isinstance(answer, dict):
-            raise CredentialsUnavailable(
-                f"the response of {one_line(url)[:_REASON_CHARACTERS_MAX]} is not a JSON object"
+            raise AuthenticationError(
+                f"{self._issuer} rejected the client: {one_line(reason)[:_REASON_CHARACTERS_MAX]}"
             )
+        if status != 200:
+            raise ConnectionLost(f"{one_line(url)[:_REASON_CHARACTERS_MAX]} returned status {status} instead of 200")
+        if not isinstance(answer, dict):
+            raise CredentialsUnavailable(f"response of {one_line(url)[:_REASON_CHARACTERS_MAX]} is not a JSON object")
         return answer
 
 
@@ -185,7 +185,7 @@ class Fetcher:
                 return response.status, response.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException, ValueError) as error:
             raise ConnectionLost(
-                f"the authorization server {parsed.scheme}://{parsed.netloc} gives no answer: {one_line(str(error))}"
+                f"authorization server {parsed.scheme}://{parsed.netloc} did not respond: {one_line(str(error))}"
             ) from error
 
 
@@ -193,20 +193,20 @@ def checked_url(url: str, what: str) -> str:
     """Return a URL if a secret may be sent to it.
 
     Raises:
-        InvalidConfig: the URL contains a user, or is neither https nor http to this machine.
+        InvalidConfig: the URL contains a user, or is neither https nor http on this machine.
     """
     parsed = urlsplit(url)
     if "@" in parsed.netloc:
-        raise InvalidConfig(f"{what} has a user in it; give it without")
+        raise InvalidConfig(f"{what} contains a user name: remove it from the URL")
     is_here = parsed.scheme == "http" and parsed.hostname in _LOOPBACK
     if not parsed.hostname or not (parsed.scheme == "https" or is_here):
         shown = one_line(url)[:_REASON_CHARACTERS_MAX]
-        raise InvalidConfig(f"{what} {shown!r} does not begin with https://, and would be sent the secret in the clear")
+        raise InvalidConfig(f"{what} {shown!r} must begin with https://, because a secret is sent to it")
     return url
 
 
 def _parse(params: str | Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters by the C++ client's names; errors do not show them."""
+    """Return the parameters under the C++ client's names; errors do not contain them."""
     content: Any = params
     if isinstance(params, str):
         try:
@@ -215,28 +215,28 @@ def _parse(params: str | Mapping[str, str]) -> dict[str, str]:
             content = None
     example = '{"issuerUrl": "https://…", "privateKey": "file:///…", "audience": "…"}'
     if not isinstance(content, Mapping):
-        raise InvalidConfig(f"the parameters of OAuth2 are no JSON object; give {example}")
+        raise InvalidConfig(f"invalid OAuth2 parameters: expected a JSON object: {example}")
     given: dict[str, str] = {}
     for name, value in content.items():
         ours = _NAMES.get(str(name), str(name))
         if ours not in _NAMES.values():
-            raise InvalidConfig(f"unknown parameter {str(name)[:80]!r} of OAuth2; known: {', '.join(_NAMES)}")
+            raise InvalidConfig(f"unknown OAuth2 parameter {str(name)[:80]!r}: expected one of {', '.join(_NAMES)}")
         if not isinstance(value, str):
-            raise InvalidConfig(f"parameter {name} of OAuth2 is of type {type(value).__name__}; give a text")
+            raise InvalidConfig(f"invalid OAuth2 parameter {name}: expected a string, got {type(value).__name__}")
         given[ours] = value
     if given.get("type", _TYPE) != _TYPE:
-        raise InvalidConfig(f"type={given['type'][:80]!r} of OAuth2 is not supported; the only one is {_TYPE}")
+        raise InvalidConfig(f"unsupported OAuth2 type {given['type'][:80]!r}: expected {_TYPE}")
     if not given.get("issuer_url"):
-        raise InvalidConfig(f"parameter issuerUrl of OAuth2 is missing; give {example}")
+        raise InvalidConfig(f"missing OAuth2 parameter issuerUrl: expected {example}")
     has_secret = bool(given.get("client_id")) and bool(given.get("client_secret"))
     if has_secret == bool(given.get("private_key")):
-        raise InvalidConfig("OAuth2 needs either privateKey, or clientId and clientSecret")
+        raise InvalidConfig("OAuth2 requires either privateKey, or clientId and clientSecret")
     return given
 
 
 def _read_key(url: str) -> tuple[str, str]:
     """Return client id and secret from the file or data URL in ``privateKey``. Blocking."""
-    what = "privateKey of OAuth2"
+    what = "OAuth2 privateKey"
     try:
         content: Any = json.loads(read_secret_at(url, what))
     except ValueError:
@@ -244,5 +244,5 @@ def _read_key(url: str) -> tuple[str, str]:
     found = content if isinstance(content, dict) else {}
     client_id, secret = found.get("client_id"), found.get("client_secret")
     if not isinstance(client_id, str) or not isinstance(secret, str):
-        raise CredentialsUnavailable(f"{what} holds no JSON with client_id and client_secret")
+        raise CredentialsUnavailable(f"{what} does not contain a JSON object with client_id and client_secret")
     return client_id, secret

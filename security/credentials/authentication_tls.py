@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import InvalidConfig
 from .authentication import Authentication
 
-_FORMS = "give tlsCertFile:/path/cert.pem,tlsKeyFile:/path/key.pem"
+_FORMS = "expected tlsCertFile:/path/cert.pem,tlsKeyFile:/path/key.pem"
 _CERTIFICATE, _KEY = "tlsCertFile", "tlsKeyFile"
 
 
@@ -18,17 +18,17 @@ class AuthenticationTls(Authentication):
     method = "tls"
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
-        """Create the credentials; the files are read at each connect.
+        """Create the credentials; the files are read for each connection.
 
         Args:
             certificate_path: file with the certificate (PEM), followed by intermediate certificates.
-            private_key_path: file with its private key (PEM), without a password.
+            private_key_path: file with the certificate's private key (PEM), without a password.
 
         Raises:
             InvalidConfig: a path is empty.
         """
         if not certificate_path or not private_key_path:
-            raise InvalidConfig(f"the method tls needs the files of a certificate and its key; {_FORMS}")
+            raise InvalidConfig(f"authentication method tls requires certificate and key files: {_FORMS}")
         self._files = (str(certificate_path), str(private_key_path))
 
     def data(self) -> bytes:
@@ -40,7 +40,7 @@ class AuthenticationTls(Authentication):
         return {}
 
     def certificate(self) -> tuple[str, str]:
-        """Return the paths of certificate and key."""
+        """Return the paths of the certificate and its key."""
         return self._files
 
     def __repr__(self) -> str:
@@ -58,10 +58,10 @@ def tls_of(params: str) -> AuthenticationTls:
         try:
             values = json.loads(params)
         except ValueError:
-            raise InvalidConfig(f"the parameters of the method tls are no JSON; {_FORMS}") from None
+            raise InvalidConfig(f"invalid parameters of method tls: not valid JSON: {_FORMS}") from None
     else:
         parts = (part.strip().partition(":") for part in params.split(",") if part.strip())
         values = {name: value.removeprefix("//") if value.startswith("///") else value for name, _, value in parts}
     if set(values) != {_CERTIFICATE, _KEY} or not all(isinstance(value, str) for value in values.values()):
-        raise InvalidConfig(f"the parameters of the method tls are not {_CERTIFICATE} and {_KEY}; {_FORMS}")
+        raise InvalidConfig(f"invalid parameters of method tls: {_CERTIFICATE} and {_KEY} required: {_FORMS}")
     return AuthenticationTls(values[_CERTIFICATE], values[_KEY])

@@ -1,4 +1,4 @@
-"""Authentication with a token: a text, a file that is read at each use, or the result of a function."""
+"""Authentication with a token: a string, a file that is read on each use, or the result of a function."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class AuthenticationToken(Authentication):
     method = "token"
 
     def __init__(self, token: str | Callable[[], str]) -> None:
-        """Create the credentials; a file is not read yet.
+        """Create the credentials; a token file is read later.
 
         Args:
-            token: the token alone, as ``token:…`` or as ``{"token": "…"}``; ``file:///path`` of a file that holds it,
-                read at each connect; or a function that returns it, called on a thread at each connect.
+            token: the bare token, ``token:…`` or ``{"token": "…"}``; ``file:///path`` of a file that contains it, read
+                for each connection; or a function that returns it, called on a thread for each connection.
 
         Raises:
             InvalidConfig: ``token`` has none of these forms.
@@ -39,7 +39,7 @@ class AuthenticationToken(Authentication):
     def _token(self) -> str:
         token = self._supply()
         if not isinstance(token, str):
-            raise CredentialsUnavailable(f"the function that supplies tokens returned a {type(token).__name__}, no str")
+            raise CredentialsUnavailable(f"the token function returned {type(token).__name__}: expected str")
         return checked_token(token)
 
 
@@ -47,25 +47,25 @@ def checked_token(token: str) -> str:
     """Return a token without surrounding white space.
 
     Raises:
-        CredentialsUnavailable: the token is empty, or has characters not allowed in headers.
+        CredentialsUnavailable: the token is empty, or has characters that are not allowed in headers.
     """
     token = token.strip()
     if not token:
         raise CredentialsUnavailable("the token is empty")
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise CredentialsUnavailable("the token has white space or characters that are not ASCII inside; it is not one")
+        raise CredentialsUnavailable("invalid token: must not contain white space or non-ASCII characters")
     return token
 
 
 def _supplier(text: str) -> Callable[[], str]:
     if not isinstance(text, str):
-        raise InvalidConfig(f"the token is of type {type(text).__name__}; give a text or a function")
+        raise InvalidConfig(f"invalid token of type {type(text).__name__}: expected a string or a function")
     text = text.strip()
     if text.startswith("file:"):
-        path = path_of(text, "the token's file")
+        path = path_of(text, "token file")
 
         def read() -> str:
-            return read_secret(path, "the token's file").decode("utf-8", "replace")
+            return read_secret(path, "token file").decode("utf-8", "replace")
 
         return read
     if text.startswith("{"):
@@ -74,7 +74,7 @@ def _supplier(text: str) -> Callable[[], str]:
     try:
         checked_token(token)
     except CredentialsUnavailable as error:
-        raise InvalidConfig(f"{error}; give token:…, file:///… or the token alone") from None
+        raise InvalidConfig(f"{error}: expected token:…, file:///… or a bare token") from None
     return lambda: token
 
 
@@ -85,5 +85,5 @@ def _token_in(text: str) -> str:
         content = None
     token = content.get("token") if isinstance(content, dict) else None
     if not isinstance(token, str):
-        raise InvalidConfig('the parameters of the token are no JSON object with a text "token"')
+        raise InvalidConfig('invalid token parameters: expected a JSON object with a string "token"')
     return token

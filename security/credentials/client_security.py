@@ -14,7 +14,7 @@ TLS_URLS = ("pulsar+ssl:", "https:")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSecurity:
-    """A client's authentication and TLS settings. Its ``repr`` has no secrets.
+    """A client's authentication and TLS settings. Their ``repr`` contains no secrets.
 
     Attributes:
         auth_plugin: authentication plugin: ``token``, ``basic``, ``tls``, ``oauth2``, one of Pulsar's classes, or a
@@ -22,10 +22,10 @@ class ClientSecurity:
         auth_params: parameters of the plugin; see `plugins.authentication_of`.
         tls_trust_certs_file: certificates (PEM) of the trusted authorities; empty for the system's.
         tls_certificate_file: the client's certificate (PEM), for servers that request one.
-        tls_key_file: its private key (PEM).
+        tls_key_file: private key of the client's certificate (PEM).
         tls_allow_insecure_connection: accept any server certificate; for testing.
-        tls_hostname_verification: the server's certificate must match the host name. On, unlike in Pulsar's clients:
-            without it, the owner of any certificate of the authority can impersonate the server.
+        tls_hostname_verification: require that the server's certificate matches the host name. On by default, unlike in
+            Pulsar's clients: without it, the owner of any certificate of the authority can impersonate the server.
     """
 
     auth_plugin: str = ""
@@ -40,15 +40,15 @@ class ClientSecurity:
         for one in fields(self):
             value, kind = getattr(self, one.name), type(one.default)
             if type(value) is not kind:
-                raise InvalidConfig(f"{one.name} is of type {type(value).__name__}; give a {kind.__name__}")
+                raise InvalidConfig(f"invalid {one.name}: expected {kind.__name__}, got {type(value).__name__}")
             if isinstance(value, str) and "\0" in value:
-                raise InvalidConfig(f"{one.name} has a NUL character")
+                raise InvalidConfig(f"invalid {one.name}: must not contain a NUL character")
         if self.auth_params and not self.auth_plugin:
-            raise InvalidConfig("auth_params needs auth_plugin, which reads them; give for example auth_plugin='token'")
+            raise InvalidConfig("auth_params requires auth_plugin, for example auth_plugin='token'")
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
             given, missing = ("tls_certificate_file", "tls_key_file") if self.tls_certificate_file else (
                 "tls_key_file", "tls_certificate_file")  # fmt: skip
-            raise InvalidConfig(f"{given} needs {missing}, too")
+            raise InvalidConfig(f"{given} requires {missing}")
 
     @property
     def tls_settings(self) -> tuple[str, ...]:
@@ -78,6 +78,6 @@ class ClientSecurity:
         for name in values:
             if name not in known:
                 raise InvalidConfig(
-                    f"unknown setting {name!r} of a client's security; known: {', '.join(sorted(known))}"
+                    f"unknown client security setting {name!r}: expected one of {', '.join(sorted(known))}"
                 )
         return cls(**values)

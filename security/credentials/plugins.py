@@ -26,21 +26,21 @@ _MAKERS: dict[str, tuple[Callable[[str], Authentication], tuple[str, ...]]] = {
         (f"{_JAVA}oauth2.AuthenticationOAuth2", "AuthenticationOAuth2", "AuthenticationOauth2"),
     ),
 }
-"""Short name -> factory that takes the plugin's parameters, and its other names."""
+"""By short name: the factory, which takes the plugin's parameters, and the plugin's other names."""
 _FROM = ("", "pulsar.", "magnetar.client.")
-"""Optional prefixes of a class name: Python programs import it from either package."""
+"""Optional prefixes of a class name, because Python programs import it from either package."""
 _SHOWN_CHARACTERS = 120
 
 
 def authentication_of(plugin: str, params: str) -> Authentication | None:
-    """Create the plugin of a name; return None for a name that disables authentication.
+    """Create a plugin by name; return None for a name that disables authentication.
 
     Args:
         plugin: ``token``, ``basic``, ``tls``, ``oauth2``, the name of Pulsar's class for it in Java or Python, or
             ``module:Class`` or ``module.Class`` of a subclass of `Authentication`.
         params: for token: the token, ``token:…``, ``{"token": "…"}`` or ``file:///…``; for basic:
             ``{"userId": "…", "password": "…"}`` or ``user:password``; for tls: ``tlsCertFile:…,tlsKeyFile:…``;
-            for oauth2: JSON, see `AuthenticationOAuth2`; for a custom plugin any text.
+            for oauth2: JSON, see `AuthenticationOAuth2`; for a custom plugin, any string.
 
     Raises:
         InvalidConfig: the plugin is unknown, or rejects its parameters, which are not shown.
@@ -52,8 +52,8 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
         return make(params)
     if plugin.startswith("org.apache.pulsar.") or not any(mark in plugin for mark in ".:"):
         raise InvalidConfig(
-            f"auth_plugin {plugin[:_SHOWN_CHARACTERS]!r} is not supported; there are {', '.join(_MAKERS)}, Pulsar's"
-            " names of these, and module:Class of your own"
+            f"unknown auth_plugin {plugin[:_SHOWN_CHARACTERS]!r}: expected {', '.join(_MAKERS)}, one of Pulsar's names"
+            " for these, or a custom module:Class"
         )
     return _own(plugin, params)
 
@@ -76,15 +76,15 @@ def _own(plugin: str, params: str) -> Authentication:
     try:
         kind = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidConfig(f"auth_plugin {shown!r} cannot be imported: {error}") from error
+        raise InvalidConfig(f"cannot import auth_plugin {shown!r}: {error}") from error
     if not isinstance(kind, type) or not issubclass(kind, Authentication):
         raise InvalidConfig(f"auth_plugin {shown!r} is not a subclass of magnetar.client.Authentication")
     try:
         made: Authentication = kind(params)  # type: ignore[call-arg]  # the contract of `Authentication`
     except MagnetarError:
         raise
-    except Exception as error:  # from user code; its text may contain the parameters
-        raise InvalidConfig(f"auth_plugin {shown!r} did not take auth_params: {type(error).__name__}") from error
+    except Exception as error:  # from user code; its message may contain the parameters
+        raise InvalidConfig(f"auth_plugin {shown!r} rejected auth_params: {type(error).__name__}") from error
     if not made.method:
-        raise InvalidConfig(f"auth_plugin {shown!r} has no method; set its attribute to the server's name of it")
+        raise InvalidConfig(f"auth_plugin {shown!r} has no method: set it to the method name on the server")
     return made

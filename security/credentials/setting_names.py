@@ -1,4 +1,4 @@
-"""Translation of `ClientSecurity` attributes in errors to the names of options or configuration keys."""
+"""Translates `ClientSecurity` attributes in errors to the names of options or configuration keys."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ...errors import InvalidConfig
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Replace the attribute names of `ClientSecurity` in a text according to ``names``."""
+    """Replace attribute names of `ClientSecurity` in a message according to ``names``."""
     return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], text)
 
 
 @contextmanager
 def named(names: Mapping[str, str]) -> Iterator[None]:
-    """Context in which `InvalidConfig` errors use the setting names that the user knows.
+    """Context in which `InvalidConfig` errors use the names in the user's configuration.
 
     Args:
         names: attribute names of `ClientSecurity` -> names in the user's configuration.
 
     Raises:
-        InvalidConfig: raised inside; with names replaced.
+        InvalidConfig: raised in the context, with names replaced.
     """
     try:
         yield

@@ -364,6 +364,6 @@ async def test_no_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert await connect(await Raw.open(broker.port), **with_token(shown)) == FAILED
         password = {"auth_method_name": "basic", "auth_data": b"producer:hunter2"}
         assert await connect(await Raw.open(broker.port), **password) == FAILED
-    assert ": method 'token': the token is refused: InvalidSignatureError" in caplog.text
+    assert ": method 'token': the token was rejected: InvalidSignatureError" in caplog.text
     assert "hunter2" not in caplog.text
     assert shown not in caplog.text

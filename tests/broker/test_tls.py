@@ -123,7 +123,7 @@ async def test_a_changed_certificate_is_used_by_new_connections_and_a_broken_one
         site.certificate.file.write_text("no certificate")
 
         async def is_told() -> bool:
-            return "cannot be used, the former ones stay in force" in caplog.text
+            return "cannot use changed TLS files, keeping the previous ones" in caplog.text
 
         await until(is_told)
         assert await serial_number(broker) != before
@@ -172,10 +172,10 @@ async def test_the_oldest_unfinished_handshake_gives_way_to_a_newcomer(
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"certificate_file": ""}, "needs tlsCertificateFilePath"),
-        ({"key_file": "/no/such.pem"}, "tlsKeyFilePath: /no/such.pem cannot be read: No such file or directory"),
-        ({"trust_certs_file": "", "requires_client_certificate": True}, "needs tlsTrustCertsFilePath"),
-        ({"ciphers": ("NONSENSE",)}, "tlsCiphers names no cipher of OpenSSL"),
+        ({"certificate_file": ""}, "requires tlsCertificateFilePath"),
+        ({"key_file": "/no/such.pem"}, "tlsKeyFilePath: cannot read /no/such.pem: No such file or directory"),
+        ({"trust_certs_file": "", "requires_client_certificate": True}, "requires tlsTrustCertsFilePath"),
+        ({"ciphers": ("NONSENSE",)}, "tlsCiphers contains no known cipher"),
     ],
 )
 async def test_settings_of_tls_that_cannot_work_are_refused(

@@ -58,7 +58,7 @@ def test_what_is_missing_is_named(at: list[str], keys: tuple[str, str], capsys: 
     for flags, why in (
         (["-ekn", "k"], "--encryption-key-value is missing: give the name of the key and where the public key is, or"),
         (["-ekv", keys[0]], "--encryption-key-name is missing"),
-        (["-ekn", "k", "-ekv", "file:///missing.pem"], "encryption key k: the public key /missing.pem cannot be read"),
+        (["-ekn", "k", "-ekv", "file:///missing.pem"], "encryption key k: cannot read the public key /missing.pem"),
         (["-ekn", "k", "-ekv", keys[1]], "encryption key k: not a public key in PEM format"),
     ):
         assert main([*at, "produce", "t", "-m", "x", *flags]) == 1
@@ -74,5 +74,5 @@ def test_why_a_message_is_not_given_out_is_shown(at: list[str], keys: tuple[str,
         said = process.stderr.readline().decode()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
-    assert said.startswith("magnetar: persistent://public/default/kept: entry ")
+    assert said.startswith("magnetar: persistent://public/default/kept: cannot deliver entry ")
     assert said.endswith("is encrypted, and the consumer has no crypto_key_reader\n")

@@ -81,9 +81,9 @@ def test_state_store_reads_keys_of_tls_by_the_names_of_brokers(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("tlsCertificateFilePath: /s.pem\n", "TLS of the state store needs tlsKeyFilePath"),
-        ("tlsCertRefreshCheckDurationSec: 5\n", "TLS of the state store needs tlsCertificateFilePath"),
-        (FILES, "tlsCertificateFilePath: /s.pem cannot be read"),
+        ("tlsCertificateFilePath: /s.pem\n", "TLS of the state store requires tlsKeyFilePath"),
+        ("tlsCertRefreshCheckDurationSec: 5\n", "TLS of the state store requires tlsCertificateFilePath"),
+        (FILES, "tlsCertificateFilePath: cannot read /s.pem"),
         (f"{FILES}tlsCiphers: X\n", "tlsCiphers: the state store has its own choice"),
     ],
 )
@@ -102,7 +102,7 @@ def test_certificates_of_clients_guard_a_state_store_that_others_reach(is_requir
     config = tmp_path / "state.yml"
     config.write_text(f"bindAddress: 0.0.0.0\ntlsKeyFilePath: /nowhere\n{trust if is_required else ''}")
     run = call("state-store", "--data-dir", str(tmp_path / "data"), "--state-port", "0", "--config", str(config))
-    run.refused("needs tlsCertificateFilePath" if is_required else "0.0.0.0 is reachable from other machines")
+    run.refused("requires tlsCertificateFilePath" if is_required else "0.0.0.0 is reachable from other machines")
 
 
 def test_broker_is_told_whom_to_trust_and_whether_workers_need_tls(

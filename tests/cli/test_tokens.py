@@ -118,8 +118,8 @@ def test_a_token_that_is_not_good_is_not_validated(tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         (("create", "-s", "ann"), "give --secret-key or --private-key"),
-        (("create", "-s", "ann", "-sk", "AAAA"), "--secret-key has 3 bytes, and HS256 needs 32"),
-        (("create", "-s", "ann", "-sk", "no such file"), "--secret-key is neither data:;base64"),
+        (("create", "-s", "ann", "-sk", "AAAA"), "--secret-key has 3 bytes, but HS256 requires 32"),
+        (("create", "-s", "ann", "-sk", "no such file"), "invalid --secret-key: expected data:;base64"),
         (("create", "-s", "ann", "-pk", "AAAA"), "--private-key is not a private key in DER or PEM"),
         (("create", "-s", "ann", "-sk", "A" * 44, "-a", "HS512"), "--signature-algorithm HS512 does not fit the key"),
         (

@@ -215,7 +215,7 @@ async def test_pings_are_answered_and_unknown_commands_skipped(broker: ScriptedB
 async def test_the_limit_of_the_broker_holds(broker: ScriptedBroker, client: AsyncClient) -> None:
     broker.answers[BaseCommand.CONNECT] = lambda _c, _p: [connected(1000)]
     producer = await producing(client)
-    with pytest.raises(MessageTooLarge, match="message of 1001 bytes exceeds max_message_bytes=1000"):
+    with pytest.raises(MessageTooLarge, match="message of 1001 bytes exceeds the broker's max_message_bytes=1000"):
         await producer.send(b"x" * 1001)
     batching = await producing(client, batching=True)
     futures = [batching.send_nowait(b"x" * 600) for _ in range(2)]
@@ -482,7 +482,7 @@ async def test_refused_acknowledgements_say_so(broker: ScriptedBroker, client: A
     broker.answers[BaseCommand.ACK] = refuse
     with pytest.raises(NotAllowed, match="no transactions"):
         await consumer.ack(MessageId(1, 2))
-    with pytest.raises(InvalidConfig, match="batch_index=3 but batch_size=0"):
+    with pytest.raises(InvalidConfig, match="batch_index 3 is not within batch_size 0"):
         consumer.ack(MessageId(1, 2, -1, 3))
     broker.answers.pop(BaseCommand.ACK)
     unconfirmed = consumer.ack(MessageId(1, 3))

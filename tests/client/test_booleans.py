@@ -23,7 +23,7 @@ from magnetar.errors import InvalidConfig
     ids=lambda one: one if isinstance(one, str) else one.__name__,
 )
 def test_a_boolean_setting_of_another_type_is_refused(config: type[Any], name: str, value: object) -> None:
-    with pytest.raises(InvalidConfig, match=f"{name}=.* is .*: use True or False"):
+    with pytest.raises(InvalidConfig, match=f"invalid {name} .*: expected True or False, got "):
         config(**{name: value})
 
 

@@ -45,7 +45,7 @@ async def soon(what: Awaitable[_T]) -> _T:
 async def is_refused(lock: Lock) -> asyncio.Task[None]:
     """Ask for a lock that another has; returns the waiting task once the broker has said so."""
     asking = asyncio.create_task(lock.acquire())
-    await until(lambda: "another has" in lock.waits_for, "refusal")
+    await until(lambda: "held by another client" in lock.waits_for, "refusal")
     assert not asking.done()
     return asking
 
@@ -97,7 +97,7 @@ async def test_nothing_leaves_after_the_lock_is_lost_to_another(
     heir = await other.create_producer(topic, ProducerConfig(guard=successor.cover))
     await soon(heir.send(b"heir"))
     proxy.refuses = False  # the old holder is back, its burst still pending
-    await until(lambda: "another has" in lost.waits_for, "refusal")
+    await until(lambda: "held by another client" in lost.waits_for, "refusal")
     await soon(heir.send(b"heir again"))
     assert not any(send.done() and not send.exception() for send in sends[len(before) :])
     assert await texts(other, topic) == [*before, b"heir", b"heir again"]
@@ -118,7 +118,7 @@ async def test_old_holder_resumes_when_the_other_gives_the_lock_back(
     proxy.cut()
     await soon(asking)
     proxy.refuses = False
-    await until(lambda: "another has" in first.waits_for, "refusal")
+    await until(lambda: "held by another client" in first.waits_for, "refusal")
     assert not consumer.is_connected
     await second.close()
     await until(lambda: consumer.is_connected, "consumer that is back")

@@ -160,12 +160,12 @@ def test_cloudpickle_is_left_as_it_was() -> None:
 
 
 def test_hindering_global_is_named() -> None:
-    assert "global variable LOCK of locked is of type _thread.lock" in refusal(locked)
-    assert refusal(locked).startswith("function locked cannot be pickled: ")
+    assert "global variable LOCK of locked has type _thread.lock" in refusal(locked)
+    assert refusal(locked).startswith("cannot pickle function locked: ")
 
 
 def test_hindering_global_of_a_called_function_is_named() -> None:
-    assert "global variable LOCK of locked is of type _thread.lock" in refusal(lambda text: locked(text))
+    assert "global variable LOCK of locked has type _thread.lock" in refusal(lambda text: locked(text))
 
 
 def test_hindering_closure_variables_are_named(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_hindering_closure_variables_are_named(tmp_path: Path) -> None:
         assert "closure variable file of " in refusal(lambda value: file.read())
         text = refusal(lambda value: holder)
         assert "closure variable holder['peers'][0] of " in text
-        assert "is of type socket.socket" in text
+        assert "has type socket.socket" in text
 
 
 def test_hindering_attributes_defaults_and_arguments_are_named() -> None:
@@ -194,8 +194,8 @@ def test_hindering_attributes_defaults_and_arguments_are_named() -> None:
     def with_default(value: str, by: Any = threading.Event()) -> None:  # noqa: B008
         """Nothing."""
 
-    assert "default of argument by of " in refusal(with_default)
-    assert "argument 0 of the partial is of type _thread.lock" in refusal(functools.partial(print, LOCK))
+    assert "default value of argument by of " in refusal(with_default)
+    assert "argument 0 of the partial has type _thread.lock" in refusal(functools.partial(print, LOCK))
 
 
 def test_object_that_refuses_for_its_own_reasons_is_named_with_them() -> None:
@@ -212,7 +212,7 @@ def test_object_that_refuses_for_its_own_reasons_is_named_with_them() -> None:
 async def test_clients_cannot_be_pickled() -> None:
     async with magnetar.AsyncClient("pulsar://127.0.0.1:1") as client:
         assert "closure variable client of " in refusal(lambda value: client)
-    assert "a client stays with its event loop" in refusal(lambda value: client)
+    assert "a client cannot be pickled" in refusal(lambda value: client)
 
 
 def test_variable_of_a_local_module_is_named(home: Callable[..., ModuleType]) -> None:
@@ -222,15 +222,15 @@ def test_variable_of_a_local_module_is_named(home: Callable[..., ModuleType]) ->
         "def late(value):\n    import sent_lock\n    return sent_lock\n",
     )
     for function in (module.go, module.late):
-        assert "variable LOCK of module sent_lock is of type _thread.lock" in refusal(function)
+        assert "variable LOCK of module sent_lock has type _thread.lock" in refusal(function)
 
 
 def test_what_cannot_process_is_refused() -> None:
-    with pytest.raises(PackageError, match=r"class Path has no method process\(self, input, context\); add one"):
+    with pytest.raises(PackageError, match=r"class Path has no process method: add process\(self, input, context\)"):
         pack(Path)
-    with pytest.raises(PackageError, match=r"^7 is of type int; give a function or a class"):
+    with pytest.raises(PackageError, match=r"^invalid function 7: expected a function or class, got int"):
         pack(7)
-    with pytest.raises(PackageError, match="is of type module; give a function or a class"):
+    with pytest.raises(PackageError, match="expected a function or class, got module"):
         pack(json)
 
 
@@ -260,9 +260,9 @@ def test_settings_become_a_function_config() -> None:
         ({"paralelism": 2}, "unknown field paralelism; did you mean parallelism?"),
         ({"parallelism": "2"}, "parallelism must be a whole number"),
         ({"runtime": "threads"}, "runtimeEnv threads is not one of process, thread"),
-        ({"class_name": "a.b"}, "class_name: it follows from the function; leave it out"),
-        ({"runtime": "thread", "runtime_env": "process"}, "runtime_env: runtimeEnv is given twice; leave one out"),
-        ({"user_config": {"a": {1}}}, "the settings must be JSON: Object of type set is not JSON serializable"),
+        ({"class_name": "a.b"}, "class_name is derived from the function: omit it"),
+        ({"runtime": "thread", "runtime_env": "process"}, "duplicate setting 'runtime_env': runtimeEnv is already set"),
+        ({"user_config": {"a": {1}}}, "settings are not serializable as JSON: Object of type set"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -129,9 +129,9 @@ def test_blocking_client_sends_and_receives_values(blocking: Client, topic: str)
         assert [message.value for message in messages] == ITEMS
         assert (messages[0].key, messages[0].properties) == ("k", {"p": "1"})
         consumer.acknowledge_all(messages)
-        with pytest.raises(SchemaSerializationError, match="schema AVRO of Item is a Item, not 'x', which is str"):
+        with pytest.raises(SchemaSerializationError, match="schema AVRO of Item: expected an instance of Item, got 'x"):
             producer.send("x")
-        with pytest.raises(SchemaSerializationError, match="schema AVRO of Item is a Item, not 5, which is int"):
+        with pytest.raises(SchemaSerializationError, match="schema AVRO of Item: expected an instance of Item, got 5"):
             producer.send_async(5)
         reader = blocking.create_reader(topic, EARLIEST, schema=schema)
         assert [reader.read_next(20_000).value for _ in ITEMS] == ITEMS
@@ -245,7 +245,7 @@ async def test_producer_of_bytes_checks_them_by_the_topics_schema(client: AsyncC
     await (await client.create_producer(topic, schema=AvroSchema(Item))).send(ITEMS[0])
     producer = await client.create_producer(topic, schema=AutoProduceBytesSchema())
     await producer.send(AvroSchema(Item).encode(ITEMS[1]))
-    with pytest.raises(SchemaSerializationError, match="schema AVRO of Item: 1 bytes cannot be read"):
+    with pytest.raises(SchemaSerializationError, match="schema AVRO of Item: cannot decode 1 bytes"):
         await producer.send(b"\xff")
     consumer = await client.subscribe(topic, "s", FROM_THE_START, schema=AvroSchema(Item))
     messages = [await consumer.receive(20) for _ in range(2)]
@@ -384,7 +384,10 @@ async def test_seek_forgets_the_message_that_waits_for_its_schema(client: AsyncC
 
 async def test_what_is_no_schema_is_refused(client: AsyncClient, topic: str) -> None:
     wrong: Any
-    for wrong, why in ((StringSchema, r"is not a schema: use StringSchema\(...\)"), ("string", "is not a schema: use")):
+    for wrong, why in (
+        (StringSchema, r"invalid schema .*: use StringSchema\(...\)"),
+        ("string", "invalid schema 'string': use"),
+    ):
         with pytest.raises(InvalidConfig, match=why):
             await client.create_producer(topic, schema=wrong)
         with pytest.raises(InvalidConfig, match=why):

@@ -113,7 +113,7 @@ async def test_the_authority_must_be_known(authority: Authority, tmp_path: Path)
         for given in (config(authority), config()):
             async with AsyncClient(broker.service_url, given) as client:
                 with raised_soon(
-                    TlsFailed, r"the certificate of 127.0.0.1:\d+ is refused: .*; name the authority that issued it"
+                    TlsFailed, r"rejected the certificate of 127.0.0.1:\d+: .*: set tls_trust_certs_file to the CA"
                 ):
                     await client.create_producer(TOPIC)
         async with AsyncClient(broker.service_url, config(tls_allow_insecure_connection=True)) as client:
@@ -123,7 +123,7 @@ async def test_the_authority_must_be_known(authority: Authority, tmp_path: Path)
 async def test_the_certificate_must_name_the_host(authority: Authority) -> None:
     async with secure_broker(server_context(authority.issue("broker", ["elsewhere.example"]))) as broker:
         async with AsyncClient(broker.service_url, config(authority)) as client:
-            with raised_soon(TlsFailed, "is refused: IP address mismatch.*; connect by a name that is in it"):
+            with raised_soon(TlsFailed, "IP address mismatch.*: connect with a host name in the certificate"):
                 await client.create_producer(TOPIC)
         async with AsyncClient(broker.service_url, config(authority, tls_hostname_verification=False)) as client:
             await client.create_producer(TOPIC)
@@ -135,7 +135,7 @@ async def test_an_expired_certificate_is_refused(authority: Authority) -> None:
         secure_broker(server_context(expired)) as broker,
         AsyncClient(broker.service_url, config(authority)) as client,
     ):
-        with raised_soon(TlsFailed, "is refused: certificate has expired"):
+        with raised_soon(TlsFailed, "rejected the certificate of .*: certificate has expired"):
             await client.create_producer(TOPIC)
 
 
@@ -152,7 +152,7 @@ async def test_a_broker_may_ask_for_a_certificate(authority: Authority) -> None:
         brief = replace(config(authority), operation_timeout_s=0.1)
         async with AsyncClient(broker.service_url, brief) as client:
             # asyncio's servers do not send what they say of it
-            with pytest.raises(ConnectionLost, match=r"before it answered; it may want a client certificate"):
+            with pytest.raises(ConnectionLost, match=r"before it answered; it may require a client certificate"):
                 await client.create_producer(TOPIC)
 
 
@@ -172,7 +172,7 @@ async def test_a_broker_that_misses_a_certificate_is_believed_at_once(authority:
         async with asyncio.TaskGroup() as group:
             group.create_task(serving)
             async with AsyncClient(f"pulsar+ssl://127.0.0.1:{listener.getsockname()[1]}", config(authority)) as client:
-                with raised_soon(TlsFailed, r"certificate required\); show it a certificate that it trusts"):
+                with raised_soon(TlsFailed, r"certificate required\): use a client certificate that it trusts"):
                     await client.create_producer(TOPIC)
 
 
@@ -197,7 +197,7 @@ async def test_certificates_are_read_anew_for_new_connections(authority: Authori
         secure_broker(server_context(authority.issue("broker"))) as broker,
         AsyncClient(broker.service_url, config(tls_trust_certs_file=str(trusted))) as client,
     ):
-        with raised_soon(TlsFailed, "is refused"):
+        with raised_soon(TlsFailed, "rejected the certificate"):
             await client.create_producer(TOPIC)
         trusted.write_bytes(authority.file.read_bytes())
         await client.create_producer(TOPIC)
@@ -215,7 +215,7 @@ async def test_a_producer_comes_back_once_its_certificates_are_there_again(
         producer = await client.create_producer(TOPIC)
         trusted.unlink()
         broker.cut()
-        await soon(lambda: "trusted.pem cannot be read: No such file" in caplog.text, "a warning")
+        await soon(lambda: "trusted.pem: No such file" in caplog.text, "a warning")
         trusted.write_bytes(authority.file.read_bytes())
         await producer.send(b"x")
 
@@ -225,7 +225,7 @@ async def test_what_does_not_speak_tls_is_said(authority: Authority) -> None:
         LineServer() as server,
         AsyncClient(f"pulsar+ssl://127.0.0.1:{server.port}", config(authority)) as client,
     ):
-        with raised_soon(TlsFailed, r"does not speak TLS .*; give the address of its TLS port"):
+        with raised_soon(TlsFailed, r"does not speak TLS .*: use its TLS port"):
             await client.create_producer(TOPIC)
 
 
@@ -244,19 +244,19 @@ async def test_a_broker_without_the_kind_of_port_is_said(authority: Authority, i
         given = ClientConfig(operation_timeout_s=1.0, tls_trust_certs_file=str(authority.file) if is_tls else "")
         async with AsyncClient(broker.service_url, given) as client:
             said = "without TLS" if not is_tls else "with TLS"
-            with pytest.raises(ProtocolError, match=f"knows no broker {said}; is it meant to be reached by pulsar"):
+            with pytest.raises(ProtocolError, match=f"no broker address {said}: try a service URL with pulsar"):
                 await client.create_producer(TOPIC)
 
 
 def test_settings_of_tls_without_tls_are_refused_by_the_client(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="tls_trust_certs_file is of use on TLS only, and pulsar://localhost has"):
+    with pytest.raises(InvalidConfig, match="tls_trust_certs_file requires TLS, which pulsar://localhost does"):
         Client("pulsar://localhost", ClientConfig(tls_trust_certs_file=str(tmp_path)))
 
 
 def test_the_rest_interface_beside_tls_is_at_the_usual_port() -> None:
     assert derive_admin_url("pulsar+ssl://host") == "https://host:8443"
     assert derive_admin_url("pulsar://[::1]:6650") == "http://[::1]:8080"
-    with pytest.raises(InvalidConfig, match=r"only from port 6651.*admin_url='https://host:8443'"):
+    with pytest.raises(InvalidConfig, match=r"whose port is not 6651.*admin_url='https://host:8443'"):
         derive_admin_url("pulsar+ssl://host:1")
 
 
@@ -289,8 +289,8 @@ def refuse(code: Any, message: str) -> Callable[[BaseCommand, bytes], list[bytes
     ("settings", "said"),
     [
         ({"authentication": AuthenticationToken("old")},
-         r"127.0.0.1:\d+ refused the connection: Failed to authenticate \(method token\); the credentials may have"),
-        ({}, "; it wants to know who asks: give the client credentials, for example AuthenticationToken"),
+         r"127.0.0.1:\d+ refused the connection: Failed to authenticate \(method token\): the credentials may have"),
+        ({}, "; it requires authentication: pass credentials to the client, for example AuthenticationToken"),
     ],
 )  # fmt: skip
 async def test_a_refused_client_is_told_at_once(settings: dict[str, Any], said: str) -> None:
@@ -304,7 +304,7 @@ async def test_a_refused_client_is_told_at_once(settings: dict[str, Any], said: 
 async def test_credentials_that_cannot_be_read_are_said_at_once(tmp_path: Path) -> None:
     given = config(auth_plugin="token", auth_params=f"file://{tmp_path}/token")
     async with ScriptedBroker() as broker, AsyncClient(broker.service_url, given) as client:
-        with raised_soon(CredentialsUnavailable, "the token's file .*/token cannot be read: No such file"):
+        with raised_soon(CredentialsUnavailable, "cannot read token file .*/token: No such file"):
             await client.create_producer(TOPIC)
         assert broker.connections == 0
 
@@ -325,9 +325,9 @@ async def test_a_token_that_expired_while_away_is_said_and_asked_for_again(
         producer = await client.create_producer(TOPIC, ProducerConfig(send_timeout_ms=300))
         broker.answers[BaseCommand.CONNECT] = judge
         broker.cut()
-        with pytest.raises(OperationTimeout, match=r"the last setback: .* Failed to authenticate \(method token\)"):
+        with pytest.raises(OperationTimeout, match=r"last error: .* Failed to authenticate \(method token\)"):
             await producer.send(b"x")
-        assert "attaching again failed (1 times so far): 127.0.0.1" in caplog.text
+        assert "reattaching failed (attempt 1): 127.0.0.1" in caplog.text
         assert "Failed to authenticate (method token)" in caplog.text
         file.write_text("new")
         await soon(lambda: producer.is_connected, "a producer that is connected")
@@ -369,7 +369,7 @@ async def test_a_challenge_without_an_answer_ends_the_connection_and_says_why(
         producer = await client.create_producer(TOPIC)
         file.unlink()
         broker.say(challenge())
-        await soon(lambda: "is detached: the broker asked for new credentials" in caplog.text, "a reason")
+        await soon(lambda: "was detached: cannot renew the credentials" in caplog.text, "a reason")
         file.write_text("new")
         await producer.send(b"x")
         assert broker.commands(BaseCommand.CONNECT)[-1].connect.auth_data == b"new"
@@ -413,7 +413,7 @@ async def test_slow_credentials_hold_nothing_up_but_their_connection() -> None:
 
     async with asyncio.TaskGroup() as group:
         ticking = group.create_task(tick())
-        with pytest.raises(OperationTimeout, match=r"Slow\(\) gave no credentials within 0.05 s"):
+        with pytest.raises(OperationTimeout, match=r"Slow\(\) returned no credentials within 0.05 s"):
             await introduction.data()
         ticking.cancel()
         slow.may_end = True
@@ -425,7 +425,7 @@ async def test_a_connection_that_ends_within_tls_is_made_again(authority: Author
     async with Closer() as closer:
         given = ClientConfig(operation_timeout_s=0.2, backoff_initial_ms=5, tls_trust_certs_file=str(authority.file))
         async with AsyncClient(f"pulsar+ssl://127.0.0.1:{closer.port}", given) as client:
-            with pytest.raises(ConnectionLost, match=r"cannot connect to 127.0.0.1:\d+: .* is this a port with TLS\?"):
+            with pytest.raises(ConnectionLost, match=r"cannot connect to 127.0.0.1:\d+: .* that this is a TLS port"):
                 await client.create_producer(TOPIC)
         assert closer.connections > 1
 
@@ -462,7 +462,7 @@ def test_the_blocking_client_goes_through_tls_with_a_token(authority: Authority)
 
 def test_no_secret_is_shown_by_settings() -> None:
     assert "s3cr3t" not in repr(ClientConfig(auth_plugin="token", auth_params="token:s3cr3t"))
-    with pytest.raises(InvalidConfig, match="authentication and auth_plugin say the same"):
+    with pytest.raises(InvalidConfig, match="authentication and auth_plugin are mutually exclusive"):
         Client(
             "pulsar://localhost",
             ClientConfig(auth_plugin="token", auth_params="t", authentication=AuthenticationToken("t")),

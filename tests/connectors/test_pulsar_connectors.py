@@ -160,7 +160,7 @@ def test_a_source_stops_at_what_it_cannot_decrypt_unless_it_may_go_on(
         sink.close()
     reading = configs | {"subscriptionName": "s", "cryptoPrivateKey": f"file://{pairs[1].private}"}
     source = Direct(PulsarSource(), reading)
-    wait_for(lambda: "this private key is not that of the message" in _trouble(source), "the reason")
+    wait_for(lambda: "the private key does not match the message" in _trouble(source), "the reason")
     source.close()
     discarding = Direct(PulsarSource(), reading | {"cryptoFailureAction": "DISCARD"})
     assert [record.value for record in discarding.read(3)] == [b"v0", b"v1", b"v2"]  # those in the clear

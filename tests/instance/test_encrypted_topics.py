@@ -259,7 +259,7 @@ async def test_what_cannot_be_decrypted_comes_again_until_the_key_is_there(
     known_pairs[1].copy_to(pair)  # not the one of the messages
     expected = await asyncio.to_thread(publish, official, f"{topic}-in", known_pairs[0], 10)
     instance = await started(any_runtime, spec)
-    await shown(instance, "encryption key k: this private key is not that of the message; it comes again in 1 s")
+    await shown(instance, "encryption key k: the private key does not match the message; it comes again in 1 s")
     producer = await client.create_producer(f"{topic}-in")
     await producer.send(b"clear")  # passes those that wait
     assert await asyncio.to_thread(read, official, f"{topic}-out", pair, 1) == ["clear!"]
@@ -307,7 +307,7 @@ async def test_in_order_an_instance_ends_at_what_it_cannot_decrypt_and_loses_not
     for _ in range(2):
         instance = await any_runtime.start(spec)
         reason = await asyncio.wait_for(instance.wait(), 30)
-        assert "this private key is not that of the message; nothing behind it is processed before it is" in reason
+        assert "the private key does not match the message; nothing behind it is processed before it is" in reason
         assert f"functions reset-cursor --topic {topic}-in --message-id" in reason
     assert await asyncio.to_thread(read, official, f"{topic}-out", known_pairs[0], 5) == expected[:5]
     keys = {"k": str(known_pairs[0].private), "other": str(known_pairs[1].private)}
@@ -375,7 +375,7 @@ async def test_without_the_public_key_nothing_goes_out_unless_that_is_asked_for(
     pair.public.unlink()
     spec.details.sink.producerSpec.cryptoSpec.CopyFrom(pair.spec())
     instance = await any_runtime.start(spec)
-    await shown(instance, f"encryption key k: the public key {pair.public} cannot be read: No such file")
+    await shown(instance, f"encryption key k: cannot read the public key {pair.public}: No such file")
     await instance.stop(30)
     spec.details.sink.producerSpec.cryptoSpec.CopyFrom(pair.spec(producerCryptoFailureAction="SEND"))
     instance = await started(any_runtime, spec)

@@ -41,7 +41,7 @@ async def waits(instance: Instance) -> str:
     """Wait until the instance says that another has its lock; returns its words."""
 
     async def says() -> bool:
-        return "another has the lock" in (await instance.status()).failureException
+        return "is held by another client" in (await instance.status()).failureException
 
     await until(says)
     assert not await is_running(instance)

@@ -58,12 +58,12 @@ def test_nothing_is_opened_where_authentication_is_off() -> None:
 @pytest.mark.parametrize(
     ("providers", "reason"),
     [
-        ((), "authenticationEnabled needs authenticationProviders"),
-        (("org.apache.pulsar.broker.authentication.AuthenticationProviderSasl",), "is not supported"),
-        (("nonsense",), "'nonsense' is not supported"),
-        (("no.such.module.Class",), "no.such.module.Class cannot be imported: ModuleNotFoundError"),
+        ((), "authenticationEnabled requires authenticationProviders"),
+        (("org.apache.pulsar.broker.authentication.AuthenticationProviderSasl",), "unknown provider"),
+        (("nonsense",), "unknown provider 'nonsense'"),
+        (("no.such.module.Class",), "cannot import no.such.module.Class: ModuleNotFoundError"),
         (("json.JSONDecoder",), "is not a subclass of magnetar.security.authentication.provider"),
-        ((f"{__name__}.Broken",), "Broken does not start: ZeroDivisionError"),
+        ((f"{__name__}.Broken",), "Broken: ZeroDivisionError"),
         ((f"{__name__}:Nameless",), "has no method"),
     ],
 )
@@ -118,7 +118,7 @@ async def test_a_provider_of_ones_own_works_in_a_thread_and_cannot_break_the_ser
     for data in (b"bad", b"fails", b"wrong type"):
         with pytest.raises(AuthenticationError):
             await authenticator.connect(Shown(method="badge", data=data), PEER)
-    assert "Badges failed" in caplog.text
+    assert "Badges raised" in caplog.text
     assert (await authenticator.request(headers(x_badge="good"), PEER)).method == "badge"
     with pytest.raises(AuthenticationError, match="badge: ZeroDivisionError"):
         await authenticator.request(headers(x_badge="unreadable"), PEER)
@@ -128,7 +128,7 @@ async def test_a_provider_of_ones_own_works_in_a_thread_and_cannot_break_the_ser
 async def test_above_a_limit_of_waiting_authentications_more_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_WAITING", 0)
     authenticator = opened(PROVIDER_BASIC)
-    with pytest.raises(AuthenticationError, match="0 authentications are under way"):
+    with pytest.raises(AuthenticationError, match="0 authentications are in progress"):
         await authenticator.connect(Shown(method="basic", data=b"ann:myPassword"), PEER)
 
 
@@ -194,7 +194,7 @@ async def test_over_http_the_first_provider_that_succeeds_counts() -> None:
 async def test_a_header_that_says_who_asks_may_be_there_once_only() -> None:
     for name in (b"authorization", b"x-original-principal", b"x-pulsar-auth-method-name"):
         twice = [(b"authorization", f"Bearer {token('ann')}".encode()), (name, b"a"), (name, b"b")]
-        with pytest.raises(AuthenticationError, match="two"):
+        with pytest.raises(AuthenticationError, match="duplicate"):
             await opened().request(twice, PEER)
 
 

@@ -67,7 +67,7 @@ def test_the_file_of_a_token_is_read_at_each_use(form: str, tmp_path: Path) -> N
     assert token.data() == b"two"
     assert token.headers()["Authorization"] == "Bearer two"
     file.unlink()
-    with pytest.raises(CredentialsUnavailable, match=r"the token's file .*the token cannot be read: No such file"):
+    with pytest.raises(CredentialsUnavailable, match=r"cannot read token file .*the token: No such file"):
         token.data()
 
 
@@ -75,13 +75,13 @@ def test_a_function_supplies_tokens() -> None:
     tokens = iter(["one", "two"])
     token = AuthenticationToken(lambda: next(tokens))
     assert (token.data(), token.data()) == (b"one", b"two")
-    with pytest.raises(CredentialsUnavailable, match="returned a int, no str"):
+    with pytest.raises(CredentialsUnavailable, match="returned int: expected str"):
         AuthenticationToken(lambda: 5).data()  # type: ignore[arg-type, return-value]
 
 
 def test_a_file_without_end_is_no_token(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 70_000)
-    with pytest.raises(CredentialsUnavailable, match="has more than 65536 bytes"):
+    with pytest.raises(CredentialsUnavailable, match="exceeds 65536 bytes"):
         AuthenticationToken(f"file://{tmp_path / 'large'}").data()
 
 
@@ -149,35 +149,35 @@ def test_a_plugin_of_ones_own_is_given_the_parameters(mark: str) -> None:
 @pytest.mark.parametrize(
     ("plugin", "params", "said"),
     [
-        ("token", "", "the token is empty; give token:…, file:///… or the token alone"),
-        ("token", f"{SECRET} {SECRET}", "the token has white space"),
-        ("token", f'{{"token": "{SECRET}"', 'no JSON object with a text "token"'),
-        ("token", f'{{"tokens": "{SECRET}"}}', 'no JSON object with a text "token"'),
-        ("token", f"file://{SECRET}/etc/t", "the token's file is not a file on this machine: use file:///path"),
-        ("basic", SECRET, "have no colon"),
-        ("basic", f":{SECRET}", "needs a username and a password"),
-        ("basic", f'{{"userId": "u", "pass": "{SECRET}"}}', "lack userId or password"),
-        ("basic", f'{{"userId": "u", "password": "{SECRET}"', "are no JSON"),
-        ("basic", f'{{"userId": "a:b", "password": "{SECRET}"}}', "has a colon"),
-        ("tls", SECRET, "are not tlsCertFile and tlsKeyFile; give tlsCertFile:/path/cert.pem"),
-        ("tls", "tlsCertFile:,tlsKeyFile:k", "needs the files"),
-        ("tls", f'{{"{SECRET}', "are no JSON"),
-        ("oauth2", SECRET, "are no JSON object"),
+        ("token", "", "the token is empty: expected token:…, file:///… or a bare token"),
+        ("token", f"{SECRET} {SECRET}", "must not contain white space"),
+        ("token", f'{{"token": "{SECRET}"', 'expected a JSON object with a string "token"'),
+        ("token", f'{{"tokens": "{SECRET}"}}', 'expected a JSON object with a string "token"'),
+        ("token", f"file://{SECRET}/etc/t", "token file is not a local file: use file:///path"),
+        ("basic", SECRET, "no colon: expected"),
+        ("basic", f":{SECRET}", "requires a username and a password"),
+        ("basic", f'{{"userId": "u", "pass": "{SECRET}"}}', "missing userId or password"),
+        ("basic", f'{{"userId": "u", "password": "{SECRET}"', "not valid JSON"),
+        ("basic", f'{{"userId": "a:b", "password": "{SECRET}"}}', "must not contain a colon"),
+        ("tls", SECRET, "tlsCertFile and tlsKeyFile required: expected tlsCertFile:/path/cert.pem"),
+        ("tls", "tlsCertFile:,tlsKeyFile:k", "requires certificate and key files"),
+        ("tls", f'{{"{SECRET}', "not valid JSON"),
+        ("oauth2", SECRET, "expected a JSON object"),
         ("oauth2", f'{{"issuerUrl": "https://i", "clientId": "c", "clientSecret": "{SECRET}", "type": "code"}}',
-         "type='code' of OAuth2 is not supported"),
-        ("oauth2", f'{{"clientId": "c", "clientSecret": "{SECRET}"}}', "issuerUrl of OAuth2 is missing"),
+         "unsupported OAuth2 type 'code'"),
+        ("oauth2", f'{{"clientId": "c", "clientSecret": "{SECRET}"}}', "missing OAuth2 parameter issuerUrl"),
         ("oauth2", f'{{"issuerUrl": "https://i", "clientSecret": "{SECRET}"}}', "either privateKey, or clientId and"),
         ("oauth2", f'{{"issuerUrl": "http://idp.example", "clientId": "c", "clientSecret": "{SECRET}"}}',
-         "does not begin with https://"),
-        ("oauth2", f'{{"issuerUrl": "https://u:{SECRET}@i", "privateKey": "/k"}}', "has a user in it"),
+         "must begin with https://"),
+        ("oauth2", f'{{"issuerUrl": "https://u:{SECRET}@i", "privateKey": "/k"}}', "contains a user name"),
         ("oauth2", '{"issuerUrl": "https://i", "privateKey": "/k", "audiance": "x"}',
-         "unknown parameter 'audiance' of OAuth2"),
-        ("athenz", SECRET, "auth_plugin 'athenz' is not supported; there are token, basic, tls, oauth2"),
-        (f"{JAVA}.AuthenticationSasl", SECRET, "is not supported"),
-        ("no_such.Module", SECRET, "cannot be imported"),
-        (f"{__name__}:Missing", SECRET, "cannot be imported"),
+         "unknown OAuth2 parameter 'audiance'"),
+        ("athenz", SECRET, "unknown auth_plugin 'athenz': expected token, basic, tls, oauth2"),
+        (f"{JAVA}.AuthenticationSasl", SECRET, "unknown auth_plugin"),
+        ("no_such.Module", SECRET, "cannot import auth_plugin"),
+        (f"{__name__}:Missing", SECRET, "cannot import auth_plugin"),
         ("json:dumps", SECRET, "is not a subclass of magnetar.client.Authentication"),
-        (f"{__name__}:Own", "", "did not take auth_params: ValueError"),
+        (f"{__name__}:Own", "", "rejected auth_params: ValueError"),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused_on_one_line_without_the_secret(plugin: str, params: str, said: str) -> None:
@@ -226,13 +226,13 @@ def test_settings_go_through_json() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"auth_params": SECRET}, "auth_params needs auth_plugin"),
-        ({"tls_key_file": "/k"}, "tls_key_file needs tls_certificate_file, too"),
-        ({"tls_certificate_file": "/c"}, "tls_certificate_file needs tls_key_file, too"),
-        ({"tls_hostname_verification": "yes"}, "tls_hostname_verification is of type str; give a bool"),
-        ({"auth_plugin": None}, "auth_plugin is of type NoneType; give a str"),
-        ({"tls_trust_certs_file": "a\0b"}, "tls_trust_certs_file has a NUL character"),
-        ({"tls_trust": "x"}, "unknown setting 'tls_trust' of a client's security"),
+        ({"auth_params": SECRET}, "auth_params requires auth_plugin"),
+        ({"tls_key_file": "/k"}, "tls_key_file requires tls_certificate_file"),
+        ({"tls_certificate_file": "/c"}, "tls_certificate_file requires tls_key_file"),
+        ({"tls_hostname_verification": "yes"}, "invalid tls_hostname_verification: expected bool, got str"),
+        ({"auth_plugin": None}, "invalid auth_plugin: expected str, got NoneType"),
+        ({"tls_trust_certs_file": "a\0b"}, "tls_trust_certs_file: must not contain a NUL character"),
+        ({"tls_trust": "x"}, "unknown client security setting 'tls_trust'"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(values: dict[str, object], said: str) -> None:
@@ -245,8 +245,8 @@ def test_wrong_settings_are_refused_by_name(values: dict[str, object], said: str
 @pytest.mark.parametrize(
     ("security", "named"),
     [
-        (ClientSecurity(tls_trust_certs_file="/ca"), "tls_trust_certs_file is of use on TLS only"),
-        (ClientSecurity(auth_plugin="tls", auth_params="tlsCertFile:c,tlsKeyFile:k"), "authentication by method tls"),
+        (ClientSecurity(tls_trust_certs_file="/ca"), "tls_trust_certs_file requires TLS"),
+        (ClientSecurity(auth_plugin="tls", auth_params="tlsCertFile:c,tlsKeyFile:k"), "authentication method tls"),
     ],
 )
 def test_settings_of_tls_without_tls_are_refused(security: ClientSecurity, named: str) -> None:
@@ -257,9 +257,9 @@ def test_settings_of_tls_without_tls_are_refused(security: ClientSecurity, named
 
 
 def test_credentials_are_given_once() -> None:
-    with pytest.raises(InvalidConfig, match="authentication and auth_plugin say the same"):
+    with pytest.raises(InvalidConfig, match="authentication and auth_plugin are mutually exclusive"):
         ClientCredentials(ClientSecurity(auth_plugin="token", auth_params="t"), AuthenticationToken("t"))
-    with pytest.raises(InvalidConfig, match="authentication is of type str"):
+    with pytest.raises(InvalidConfig, match="invalid authentication of type str"):
         ClientCredentials(None, "token")  # type: ignore[arg-type]
 
 
@@ -271,7 +271,7 @@ def test_a_failing_plugin_is_named_without_what_it_says() -> None:
     for ask in (credentials.data, credentials.headers):
         with pytest.raises(CredentialsUnavailable) as failed:
             ask()
-        assert str(failed.value) == "AuthenticationToken gave no credentials: it raised RuntimeError"
+        assert str(failed.value) == "AuthenticationToken raised RuntimeError instead of returning credentials"
 
 
 # -- OAuth2 -----------------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_oauth2_reads_the_secret_anew_for_each_token(tmp_path: Path) -> None:
     assert [form["client_secret"] for form in issuer.forms] == [[SECRET], ["new"]]
     issuer.now += 60
     file.write_text(f'"{SECRET}"')
-    with pytest.raises(CredentialsUnavailable, match="privateKey of OAuth2 holds no JSON with client_id and"):
+    with pytest.raises(CredentialsUnavailable, match="OAuth2 privateKey does not contain a JSON object"):
         plugin.data()
 
 
@@ -348,12 +348,12 @@ def test_oauth2_reads_the_secret_anew_for_each_token(tmp_path: Path) -> None:
     ("answer", "kind", "said"),
     [
         ((401, {"error": "invalid_client", "error_description": "wrong\nsecret"}), AuthenticationError,
-         "https://issuer.example/tenant refuses the client: invalid_client wrong secret"),
-        ((400, "x"), AuthenticationError, "https://issuer.example/tenant refuses the client: 400"),
-        ((503, {}), ConnectionLost, "https://issuer.example/oauth/token answered 503 instead of 200"),
-        ((200, []), CredentialsUnavailable, "the response of https://issuer.example/oauth/token is not a JSON object"),
+         "https://issuer.example/tenant rejected the client: invalid_client wrong secret"),
+        ((400, "x"), AuthenticationError, "https://issuer.example/tenant rejected the client: 400"),
+        ((503, {}), ConnectionLost, "https://issuer.example/oauth/token returned status 503 instead of 200"),
+        ((200, []), CredentialsUnavailable, "response of https://issuer.example/oauth/token is not a JSON object"),
         ((200, {"token": "x"}), CredentialsUnavailable,
-         "https://issuer.example/tenant answered without an access_token"),
+         "response of https://issuer.example/tenant does not contain an access_token"),
     ],
 )  # fmt: skip
 def test_oauth2_says_what_the_issuer_answered(answer: tuple[int, object], kind: type[MagnetarError], said: str) -> None:

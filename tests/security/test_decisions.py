@@ -169,6 +169,6 @@ def test_grants_that_are_no_grants_open_nothing(broken: Any) -> None:
 
 
 def test_an_empty_role_is_no_setting() -> None:
-    with pytest.raises(InvalidConfig, match="superUserRoles has the role ' ', which is empty"):
+    with pytest.raises(InvalidConfig, match="superUserRoles contains an empty role ' '"):
         AuthorizationSettings(super_user_roles=("a", " "))
     assert allowed(SETTINGS, Roles(None), EVERY_ROLE[0], Resource(), Grants())

@@ -71,7 +71,7 @@ def test_a_request_shows_name_and_password_in_base64() -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("", "has no users"), ("ann", "line 1 is not name:hash"), (f"{APR1}\n:x", "line 2 is not name:hash")],
+    [("", "has no users"), ("ann", "invalid line 1"), (f"{APR1}\n:x", "invalid line 2")],
 )
 def test_a_file_that_is_none_is_refused(content: str, reason: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
@@ -81,7 +81,7 @@ def test_a_file_that_is_none_is_refused(content: str, reason: str) -> None:
 
 
 def test_passwords_without_a_file_are_refused() -> None:
-    with pytest.raises(InvalidConfig, match="basicAuthConf does not say where they are"):
+    with pytest.raises(InvalidConfig, match="basicAuthConf is not set"):
         BasicProvider(ServerSecurity())
 
 

@@ -97,7 +97,7 @@ def test_the_oldest_that_say_nothing_give_way_and_the_newest_are_served(
     with caplog.at_level(logging.INFO):
         run(test)
     told = [one for one in caplog.messages if "TLS" in one]
-    assert set(told) == {f"the oldest of {MAX} unfinished TLS handshakes gives way to a new client"}
+    assert set(told) == {f"dropped the oldest of {MAX} unfinished TLS handshakes for a new client"}
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 

@@ -171,7 +171,7 @@ def test_rows_that_are_no_messages_are_refused(
 
 def test_a_message_that_is_too_large_is_refused_by_its_size(spark: SparkSession, cluster: Broker, topic: str) -> None:
     frame = spark.range(1).selectExpr("repeat('x', 6000000) AS value")
-    with pytest.raises(Exception, match=r"exceeds max_message_bytes=5242880"):
+    with pytest.raises(Exception, match=r"exceeds the broker's max_message_bytes=5242880"):
         write(frame, cluster, topic)
 
 

@@ -36,7 +36,7 @@ def cluster_url(ports: Reserved, tmp_path_factory: pytest.TempPathFactory) -> It
         process = subprocess.Popen([sys.executable, str(EXAMPLE), str(ports.numbers[0])], stdout=output, stderr=output)
     family: list[psutil.Process] = []
     try:
-        wait_for(lambda: "Ctrl-C ends it" in said.read_text() or process.poll() is not None, "the cluster", START_S)
+        wait_for(lambda: "press Ctrl-C" in said.read_text() or process.poll() is not None, "the cluster", START_S)
         url, _, rest = said.read_text().partition(" ")
         assert rest.startswith("with 2 workers"), said.read_text()
         family = descendants(process.pid)

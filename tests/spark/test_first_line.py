@@ -93,7 +93,7 @@ WRONG: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     ),
     "another URL": (
         lambda spark, _: read(spark, "http://127.0.0.1:1").load("in").count(),
-        "InvalidConfig: service URL 'http://127.0.0.1:1' has scheme http; supported are pulsar://",
+        "InvalidConfig: invalid service URL 'http://127.0.0.1:1': unsupported scheme http: expected pulsar://",
     ),
     "columns of its own": (
         lambda spark, url: read(spark, url).schema("a INT").load("in").count(),

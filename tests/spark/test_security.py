@@ -158,7 +158,7 @@ def test_a_broker_that_is_not_trusted_is_not_spoken_to(site: Site, topic: str, t
     site.fill(topic, 1)
     other = Authority(tmp_path)
     for trusting in ({}, {"tls.trust.certs.file": str(other.file)}):
-        with pytest.raises(TlsFailed, match=r"the certificate of 127.0.0.1:\d+ is refused: "):
+        with pytest.raises(TlsFailed, match=r"rejected the certificate of 127.0.0.1:\d+: "):
             values(options_for(site.tls_url, topic, **bearer(), **trusting))
     insecure = {"tls.allow.insecure.connection": "TRUE"}
     assert values(options_for(site.tls_url, topic, **bearer(), **insecure)) == numbered(1)
@@ -168,10 +168,10 @@ def test_the_certificate_has_to_name_the_host(site: Site, topic: str) -> None:
     site.fill(topic, 1)
     other = site.authority.issue("other", ["elsewhere.example"])
     with tls_port(other) as url:
-        with pytest.raises(TlsFailed, match=r"is refused: IP address mismatch"):
+        with pytest.raises(TlsFailed, match=r"rejected the certificate of .*: IP address mismatch"):
             Routes(url, read_options(URL | site.trusting).security).service()
         unnamed = read_options(URL | site.trusting | {"tls.hostname.verification": "false"}).security
-        with pytest.raises(ConnectionLost, match="closed the connection before it answered; it may want a client"):
+        with pytest.raises(ConnectionLost, match="closed the connection before it answered; it may require a client"):
             Routes(url, unnamed).service()
 
 
@@ -210,14 +210,14 @@ def test_who_shows_nothing_is_told_which_options_there_are(site: Site, topic: st
 
 def test_a_token_that_ended_is_refused_without_showing_it(site: Site, topic: str) -> None:
     ended = bearer(exp=int(time.time()) - 10)
-    with pytest.raises(AuthenticationError, match=r"\(method token\); the credentials may have expired") as failed:
+    with pytest.raises(AuthenticationError, match=r"\(method token\): the credentials may have expired") as failed:
         plan_read(options_for(site.broker.service_url, topic, **ended), 1, 1)
     assert ended["auth.params"].removeprefix("token:") not in str(failed.value)
 
 
 def test_a_file_that_is_not_there_is_said_with_the_machine(site: Site, topic: str, tmp_path: Path) -> None:
     missing = {"auth.plugin": "token", "auth.params": (tmp_path / "token").as_uri()}
-    said = r"on \S+: the token's file .* cannot be read: No such file.*have to be on each machine where the driver or"
+    said = r"on \S+: cannot read token file .*: No such file.*have to be on each machine where the driver or"
     with pytest.raises(CredentialsUnavailable, match=said):
         plan_read(options_for(site.broker.service_url, topic, **missing), 1, 1)
     options = write_options({"service.url": site.broker.service_url, "topic": topic} | missing, "run")
@@ -279,7 +279,7 @@ def test_a_file_that_is_gone_when_the_broker_asks_again_ends_the_connection(site
     security = ClientSecurity(auth_plugin="token", auth_params=file.as_uri())
     with contextlib.closing(Routes(site.broker.service_url, security).service()) as connection:
         file.unlink()
-        with pytest.raises(ConnectionLost, match=r"asked for new credentials: the token's file .* cannot be read"):
+        with pytest.raises(ConnectionLost, match=r"cannot renew the credentials: cannot read token file "):
             connection.next_frame(time.monotonic() + 10)
 
 
@@ -320,18 +320,18 @@ def test_the_secrets_are_in_no_repr_and_travel_with_the_options() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"auth.params": "token:hidden"}, r"auth.params needs auth.plugin, which reads them"),
-        ({"auth.plugin": "kerberos"}, r"auth.plugin 'kerberos' is not supported; there are token, basic, tls, oauth2"),
+        ({"auth.params": "token:hidden"}, r"auth.params requires auth.plugin"),
+        ({"auth.plugin": "kerberos"}, r"unknown auth.plugin 'kerberos': expected token, basic, tls, oauth2"),
         ({"auth.plugin": "basic", "auth.params": "hidden"}, r"."),
-        ({"tls.key.file": "/k"}, r"tls.key.file needs tls.certificate.file, too"),
+        ({"tls.key.file": "/k"}, r"tls.key.file requires tls.certificate.file"),
         ({"tls.hostname.verification": "no"}, r"tls.hostname.verification='no' is neither true nor false"),
         ({"auth.plugn": "token"}, r"option 'auth.plugn' is unknown; did you mean auth.plugin\?"),
         (
             {"service.url": "pulsar://h", "tls.trust.certs.file": "/a", "tls.hostname.verification": "false"},
-            r"^tls.trust.certs.file, tls.hostname.verification is of use on TLS only, and pulsar://h has none; give",
+            r"^tls.trust.certs.file, tls.hostname.verification requires TLS, which pulsar://h does not use: use",
         ),
         ({"service.url": "pulsar://h", "auth.plugin": "tls", "auth.params": "tlsCertFile:/c,tlsKeyFile:/k"},
-         r"authentication by method tls is of use on TLS only"),
+         r"authentication method tls requires TLS"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_are_refused_by_their_names(given: dict[str, str], said: str) -> None:

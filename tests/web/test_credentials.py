@@ -126,12 +126,12 @@ def test_credentials_go_from_http_to_https_and_never_back(ask: Ask, authority: A
 def test_a_server_must_be_trusted_and_have_the_name(ask: Ask, authority: Authority, tmp_path: Path) -> None:
     with serving(server_context(Authority(tmp_path).issue("rest"))) as server:
         for credentials in (known(authority), None):
-            with pytest.raises(NoTls, match=r"the certificate of 127.0.0.1:\d+ is refused: .*; name the authority"):
+            with pytest.raises(NoTls, match=r"rejected the certificate of 127.0.0.1:\d+: .*: set "):
                 ask(server.url, credentials)
         assert ask(server.url, known(tls_allow_insecure_connection=True)).is_success
         assert server.shown == [SHOWN]
     with serving(server_context(authority.issue("rest", ["elsewhere.example"]))) as server:
-        with pytest.raises(NoTls, match=r"mismatch.*; connect by a name that is in it"):
+        with pytest.raises(NoTls, match=r"mismatch.*: connect with a host name in the certificate"):
             ask(server.url, known(authority))
         assert ask(server.url, known(authority, tls_hostname_verification=False)).is_success
 
@@ -141,7 +141,7 @@ def test_a_server_may_ask_for_a_certificate(ask: Ask, authority: Authority) -> N
     with serving(server_context(authority.issue("rest"), authority, requires_certificate=True)) as server:
         # What the server says of it may be lost where it closes at once.
         with pytest.raises(
-            NoAnswer, match=r"show it a certificate that it trusts|may require a client cert|Broken|reset"
+            NoAnswer, match=r"certificate that it trusts|may require a client cert|Broken|reset"
         ):
             ask(server.url, known(authority))
         shown = {"tls_certificate_file": str(mine.file), "tls_key_file": str(mine.key_file)}
@@ -150,7 +150,7 @@ def test_a_server_may_ask_for_a_certificate(ask: Ask, authority: Authority) -> N
 
 def test_credentials_that_cannot_be_had_send_nothing(ask: Ask, tmp_path: Path) -> None:
     with serving() as server:
-        with pytest.raises(CredentialsUnavailable, match="cannot be read: No such file"):
+        with pytest.raises(CredentialsUnavailable, match=r"cannot read .*: No such file"):
             ask(server.url, ClientCredentials(None, AuthenticationToken(f"file://{tmp_path}/token")))
         assert server.shown == []
 

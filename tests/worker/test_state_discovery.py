@@ -69,8 +69,8 @@ def test_a_broker_that_speaks_tls_only_announces_its_store(rest: Answers) -> Non
     [
         ({**OURS, "stateStorageServiceUrl": "http://h:4181"}, "is not bk://host:port"),
         ({**OURS, "stateStorageServiceUrl": ["bk://h:4181"]}, "is not bk://host:port"),
-        ({**OURS, "brokerServiceUrl": "h:6650"}, "service URL 'h:6650' has scheme none"),
-        ({**OURS, "brokerServiceUrlTls": {"a": 1}}, "has scheme none"),
+        ({**OURS, "brokerServiceUrl": "h:6650"}, "service URL 'h:6650': unsupported scheme none"),
+        ({**OURS, "brokerServiceUrlTls": {"a": 1}}, "unsupported scheme none"),
     ],
     ids=["scheme", "list", "broker", "object"],
 )

@@ -1,4 +1,4 @@
-"""Detects odd payments: the function between the two Kafka topics."""
+"""Detects unusual payments between two Kafka topics."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Creates payments: python pay.py SERVERS HOW_MANY. Each is a record in the topic payments, with its account as key."""
+"""Sends payments: python pay.py SERVERS COUNT. Each is a record in the topic payments, keyed by account."""
 
 import json
 import sys
@@ -7,15 +7,15 @@ from confluent_kafka import Producer
 
 
 def main(servers: str, count: int) -> None:
-    """Create `count` payments."""
+    """Send `count` payments."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for number in range(count):
         payment = {"id": number, "amount": number * 37 % 1000}
         producer.produce("payments", json.dumps(payment), key=f"account-{number % 50}")
         producer.poll(0)
     if left := producer.flush(60):
-        raise SystemExit(f"{left} payments were not made")
-    print(f"{count} payments are made")
+        raise SystemExit(f"{left} payments were not sent")
+    print(f"sent {count} payments")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Computes order totals: the function between the changes of one database and the rows of another."""
+"""Computes order totals from the changes in one database, for the rows of another."""
 
 import json
 from decimal import Decimal

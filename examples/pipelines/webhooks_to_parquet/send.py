@@ -1,4 +1,4 @@
-"""Sends orders as webhooks: python send.py URL TOKEN HOW_MANY. Orders that are refused temporarily are sent again."""
+"""Sends orders as webhooks: python send.py URL TOKEN COUNT. Orders that are temporarily rejected are resent."""
 
 import asyncio
 import sys
@@ -21,7 +21,7 @@ async def send(http: httpx.AsyncClient, url: str, number: int) -> None:
             if answer.is_success:
                 return
             if answer.status_code != 503:
-                raise SystemExit(f"order {number} is refused: {answer.status_code} {answer.text}")
+                raise SystemExit(f"order {number} was rejected: {answer.status_code} {answer.text}")
             pause_s = float(answer.headers["retry-after"])
         await asyncio.sleep(pause_s)
 
@@ -38,7 +38,7 @@ async def main(url: str, token: str, count: int) -> None:
         async with asyncio.TaskGroup() as senders:
             for _ in range(AT_ONCE):
                 senders.create_task(sender())
-    print(f"{count} orders are stored")
+    print(f"sent {count} orders")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Computes order totals: the function between the webhooks and the Parquet files."""
+"""Computes order totals from webhooks, for Parquet files."""
 
 import json
 

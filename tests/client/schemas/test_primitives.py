@@ -97,27 +97,27 @@ def test_floats_of_32_bits_stay_as_they_are(number: float) -> None:
 
 
 def test_number_of_too_many_digits_is_refused() -> None:
-    with pytest.raises(SchemaSerializationError, match="not an object, which is int"):
+    with pytest.raises(SchemaSerializationError, match=r"got an object \(int\)"):
         Int32Schema().encode(10**5000)
 
 
 @pytest.mark.parametrize(
     ("schema", "value", "why"),
     [
-        (StringSchema(), b"x", "schema STRING is a str, not b'x', which is bytes"),
-        (StringSchema(), "a\ud800", "schema STRING: a lone surrogate at index 1 of a str has no UTF-8 form"),
-        (BytesSchema(), "x", "schema BYTES is bytes, not 'x', which is str"),
-        (BooleanSchema(), 1, "schema BOOLEAN is a bool, not 1, which is int"),
-        (Int8Schema(), 128, "schema INT8 is an int of 8 bits, not 128, which is int"),
-        (Int64Schema(), 1 << 63, "schema INT64 is an int of 64 bits, not 9223372036854775808, which is int"),
-        (Int32Schema(), True, "schema INT32 is an int of 32 bits, not True, which is bool"),
-        (FloatSchema(), 1e39, "schema FLOAT is a float of 32 bits, not 1e+39, which is float"),
-        (DoubleSchema(), 10**400, f"schema DOUBLE is a float, not 1{'0' * 35} ..., which is int"),
-        (DoubleSchema(), "1", "schema DOUBLE is a float, not '1', which is str"),
-        (DateSchema(), LOCAL, "schema DATE is a datetime with a time zone, not"),
-        (LocalDateSchema(), LOCAL, "schema LOCAL_DATE is a date, not"),
-        (LocalTimeSchema(), time(1, tzinfo=UTC), "schema LOCAL_TIME is a time without a time zone, not"),
-        (LocalDateTimeSchema(), datetime(2020, 1, 1, tzinfo=UTC), "schema LOCAL_DATE_TIME is a datetime without a"),
+        (StringSchema(), b"x", "schema STRING: expected a str, got b'x' (bytes)"),
+        (StringSchema(), "a\ud800", "schema STRING: cannot encode the lone surrogate at index 1 as UTF-8"),
+        (BytesSchema(), "x", "schema BYTES: expected bytes, got 'x' (str)"),
+        (BooleanSchema(), 1, "schema BOOLEAN: expected a bool, got 1 (int)"),
+        (Int8Schema(), 128, "schema INT8: expected an 8-bit int, got 128 (int)"),
+        (Int64Schema(), 1 << 63, "schema INT64: expected a 64-bit int, got 9223372036854775808 (int)"),
+        (Int32Schema(), True, "schema INT32: expected a 32-bit int, got True (bool)"),
+        (FloatSchema(), 1e39, "schema FLOAT: expected a 32-bit float, got 1e+39 (float)"),
+        (DoubleSchema(), 10**400, f"schema DOUBLE: expected a float, got 1{'0' * 35} ... (int)"),
+        (DoubleSchema(), "1", "schema DOUBLE: expected a float, got '1' (str)"),
+        (DateSchema(), LOCAL, "schema DATE: expected a timezone-aware datetime, got"),
+        (LocalDateSchema(), LOCAL, "schema LOCAL_DATE: expected a date, got"),
+        (LocalTimeSchema(), time(1, tzinfo=UTC), "schema LOCAL_TIME: expected a naive time, got"),
+        (LocalDateTimeSchema(), datetime(2020, 1, 1, tzinfo=UTC), "schema LOCAL_DATE_TIME: expected a naive"),
     ],
 )
 def test_another_value_is_refused_on_one_line(schema: Schema[Any], value: object, why: str) -> None:
@@ -131,9 +131,9 @@ def test_another_value_is_refused_on_one_line(schema: Schema[Any], value: object
 @pytest.mark.parametrize(
     ("schema", "data", "why"),
     [
-        (StringSchema(), b"a\xff", "schema STRING: 2 bytes are not valid UTF-8, from byte 1 on"),
-        (Int32Schema(), b"\x00", "schema INT32: 1 bytes instead of 4"),
-        (BooleanSchema(), b"", "schema BOOLEAN: 0 bytes instead of 1"),
+        (StringSchema(), b"a\xff", "schema STRING: invalid UTF-8 at byte 1 of 2"),
+        (Int32Schema(), b"\x00", "schema INT32: expected 4 bytes, got 1"),
+        (BooleanSchema(), b"", "schema BOOLEAN: expected 1 bytes, got 0"),
         (DateSchema(), b"\x7f" + b"\xff" * 7, "schema DATE: 0x7fffffffffffffff cannot be represented in Python"),
         (
             LocalDateSchema(),

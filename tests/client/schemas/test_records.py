@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -185,18 +186,20 @@ def test_message_that_cannot_be_resolved_says_why() -> None:
 
     before = AvroSchema(OrderBefore)
     written = AvroSchema(Other).encode(Other("x"))
-    with pytest.raises(SchemaSerializationError, match=r"^schema AVRO of OrderBefore: 2 bytes cannot be read: "):
+    with pytest.raises(SchemaSerializationError, match=r"^schema AVRO of OrderBefore: cannot decode 2 bytes: "):
         before.decode(written, AvroSchema(Other).info)
     with pytest.raises(SchemaSerializationError, match=r"was written with schema JSON$"):
         before.decode(b"{}", JsonSchema(Other).info)
-    with pytest.raises(SchemaSerializationError, match="the writer's schema cannot be read"):
+    with pytest.raises(SchemaSerializationError, match="cannot read the writer's schema"):
         before.decode(b"", replace(before.info, definition=b"{"))
 
 
 def test_json_that_lacks_a_field_takes_its_default() -> None:
     read = JsonSchema(OrderAfter).decode(b'{"number":1,"small":2,"other":[]}')
     assert read == OrderAfter(1, 2.0)
-    with pytest.raises(SchemaSerializationError, match=r"^schema JSON of OrderAfter: field small is missing, a float$"):
+    with pytest.raises(
+        SchemaSerializationError, match=r"^schema JSON of OrderAfter: missing field small: expected a float$"
+    ):
         JsonSchema(OrderAfter).decode(b'{"number":1}')
 
 
@@ -216,15 +219,15 @@ def test_definition_of_text_takes_dicts() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"x": 1.5}, "field org.example.Point.x is Avro's long, not 1.5, which is float"),
-        ({"x": True}, "field org.example.Point.x is Avro's long, not True, which is bool"),
-        ({"label": "x"}, "field org.example.Point.x is Avro's long, not None, which is NoneType"),
+        ({"x": 1.5}, "field org.example.Point.x: expected Avro type long, got 1.5 (float)"),
+        ({"x": True}, "field org.example.Point.x: expected Avro type long, got True (bool)"),
+        ({"label": "x"}, "field org.example.Point.x: expected Avro type long, got None (NoneType)"),
         ({"x": 1, "lable": "x"}, "record contains more fields than the schema specifies: lable"),
-        (5, "not 5, which is int"),
+        (5, "got 5 (int)"),
     ],
 )
 def test_dict_that_does_not_fit_is_refused(value: Any, why: str) -> None:
-    with pytest.raises(SchemaSerializationError, match=why) as caught:
+    with pytest.raises(SchemaSerializationError, match=re.escape(why)) as caught:
         AvroSchema(AVSC).encode(value)
     assert str(caught.value).startswith("schema AVRO of Point")
 
@@ -232,12 +235,12 @@ def test_dict_that_does_not_fit_is_refused(value: Any, why: str) -> None:
 @pytest.mark.parametrize(
     ("definition", "why"),
     [
-        ("{", "is not an Avro schema in JSON"),
-        ({1, 2}, "is not an Avro schema in JSON: Object of type set"),
-        ({"type": "record", "name": b"x"}, "is not an Avro schema in JSON: Object of type bytes"),
+        ("{", "is not valid JSON"),
+        ({1, 2}, "is not valid JSON: Object of type set"),
+        ({"type": "record", "name": b"x"}, "is not valid JSON: Object of type bytes"),
         ('{"type": "nothing"}', "is not a valid Avro schema"),
-        ({"type": "array", "items": "null"}, "array whose items take no bytes"),
-        ({"type": "map", "values": {"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}}, "no bytes"),
+        ({"type": "array", "items": "null"}, "array of zero-byte items"),
+        ({"type": "map", "values": {"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}}, "zero-byte"),
     ],
 )
 def test_definition_that_is_none_is_refused(definition: Any, why: str) -> None:
@@ -248,15 +251,15 @@ def test_definition_that_is_none_is_refused(definition: Any, why: str) -> None:
 def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     info = AvroSchema(Item).info
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(InvalidConfig, match=r"^Avro schemas need fastavro; install magnetar\[avro\]$"):
+    with pytest.raises(InvalidConfig, match=r"^Avro schemas require fastavro: install magnetar\[avro\]$"):
         AvroSchema(Item)
-    with pytest.raises(SchemaSerializationError, match="schema AVRO cannot be read: Avro schemas need fastavro"):
+    with pytest.raises(SchemaSerializationError, match="schema AVRO cannot be read: Avro schemas require fastavro"):
         AutoConsumeSchema().decode(b"", info)
 
 
 def test_writer_whose_arrays_take_no_bytes_is_refused() -> None:
     schema: AvroSchema[Any] = AvroSchema(AVSC)
-    with pytest.raises(SchemaSerializationError, match="array whose items take no bytes"):
+    with pytest.raises(SchemaSerializationError, match="array of zero-byte items"):
         schema.decode(
             b"\x80\x80\x80\x80\x80\x80\x01", replace(schema.info, definition=b'{"type":"array","items":"null"}')
         )
@@ -277,30 +280,30 @@ def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"text": 5}, "field text is a str that has a UTF-8 form, not 5, which is int"),
-        ({"text": "\ud800"}, "field text is a str that has a UTF-8 form, not '\\ud800', which is str"),
-        ({"number": 1 << 63}, "field number is an int of 64 bits, not 9223372036854775808, which is int"),
-        ({"small": 1 << 31}, "field small is an int of 32 bits, not 2147483648, which is int"),
-        ({"number": True}, "field number is an int of 64 bits, not True, which is bool"),
-        ({"single": 1e39}, "field single is a float of 32 bits, not 1e+39, which is float"),
-        ({"item": None}, "field item is a Item, not None, which is NoneType"),
-        ({"item": Item("x", 1 << 40)}, "field item.count is an int of 32 bits, not 1099511627776, which is int"),
-        ({"items": [Item("x"), 5]}, "field items[1] is a Item, not 5, which is int"),
-        ({"words": "abc"}, "field words is a list, not 'abc', which is str"),
-        ({"by_name": {"k": "v"}}, "field by_name['k'] is an int of 64 bits, not 'v', which is str"),
-        ({"color": "RED"}, "field color is a Color, not 'RED', which is str"),
-        ({"maybe_text": 5}, "field maybe_text is a str that has a UTF-8 form, not 5, which is int"),
+        ({"text": 5}, "field text: expected a str that UTF-8 can encode, got 5 (int)"),
+        ({"text": "\ud800"}, "field text: expected a str that UTF-8 can encode, got '\\ud800' (str)"),
+        ({"number": 1 << 63}, "field number: expected a 64-bit int, got 9223372036854775808 (int)"),
+        ({"small": 1 << 31}, "field small: expected a 32-bit int, got 2147483648 (int)"),
+        ({"number": True}, "field number: expected a 64-bit int, got True (bool)"),
+        ({"single": 1e39}, "field single: expected a 32-bit float, got 1e+39 (float)"),
+        ({"item": None}, "field item: expected an instance of Item, got None (NoneType)"),
+        ({"item": Item("x", 1 << 40)}, "field item.count: expected a 32-bit int, got 1099511627776 (int)"),
+        ({"items": [Item("x"), 5]}, "field items[1]: expected an instance of Item, got 5 (int)"),
+        ({"words": "abc"}, "field words: expected a list, got 'abc' (str)"),
+        ({"by_name": {"k": "v"}}, "field by_name['k']: expected a 64-bit int, got 'v' (str)"),
+        ({"color": "RED"}, "field color: expected a member of Color, got 'RED' (str)"),
+        ({"maybe_text": 5}, "field maybe_text: expected a str that UTF-8 can encode, got 5 (int)"),
     ],
 )
 def test_object_that_does_not_fit_is_refused(changes: dict[str, Any], why: str) -> None:
     for schema in (AvroSchema(Order), JsonSchema(Order)):
         with pytest.raises(SchemaSerializationError) as caught:
             schema.encode(replace(ORDER, **changes))
-        assert str(caught.value) == f"schema {schema.info.type_name} of Order: {why}"
+        assert str(caught.value) == f"schema {schema.info.type_name} of Order, {why}"
 
 
 def test_what_json_cannot_carry_is_refused_there_only() -> None:
-    for changes, why in (({"raw": b"\xff"}, "bytes of UTF-8"), ({"real": float("inf")}, "a float that JSON can carry")):
+    for changes, why in (({"raw": b"\xff"}, "UTF-8 bytes"), ({"real": float("inf")}, "that JSON can represent")):
         order = replace(ORDER, **changes)
         with pytest.raises(SchemaSerializationError, match=why):
             JsonSchema(Order).encode(order)
@@ -323,7 +326,7 @@ def test_bytes_are_base64_where_java_reads_them(raw: bytes) -> None:
         "default": "\xff",
         "type": ["bytes", "null"],
     }
-    with pytest.raises(SchemaSerializationError, match="field raw is base64, not '#', which is str"):
+    with pytest.raises(SchemaSerializationError, match=r"field raw: expected base64, got '#' \(str\)"):
         schema.decode(b'{"raw":"#"}')
 
 
@@ -366,11 +369,11 @@ def test_class_that_is_no_record_is_refused() -> None:
 
     for kind, why in (
         (int, "is not a dataclass"),
-        (Odd, "Odd.number is complex, which Avro has not"),
-        (Either, "a field is of one type, or of that and None"),
+        (Odd, "unsupported type complex of Odd.number"),
+        (Either, "expected a single type, optionally with None"),
         (Nothing, "has no fields"),
-        (Unknown, "cannot be read: name 'Nowhere' is not defined"),
-        (WrongDefault, "the default of WrongDefault.number is 'x', and has to be a float of 32 bits"),
+        (Unknown, "cannot read the field types of Unknown: name 'Nowhere' is not defined"),
+        (WrongDefault, "invalid default 'x' for WrongDefault.number: expected a 32-bit float"),
     ):
         for make in (JsonSchema, AvroSchema):
             with pytest.raises(InvalidConfig, match=why):

@@ -14,7 +14,7 @@ from tests.connectors.servers.other_cluster import OtherCluster
 TIMEOUT_MS = 20_000
 BAD_CLUSTER: list[tuple[dict[str, Any], str]] = [
     ({"serviceUrl": None}, "serviceUrl is missing"),
-    ({"serviceUrl": "http://127.0.0.1:8080"}, "serviceUrl: service URL 'http://127.0.0.1:8080' has scheme http"),
+    ({"serviceUrl": "http://127.0.0.1:8080"}, "invalid service URL 'http://127.0.0.1:8080': unsupported scheme http"),
     ({"serviceUrl": "pulsar://127.0.0.1:1"}, "retrying"),
     ({"topic": "persistent://one"}, "topic"),
     ({"subscription": "x"}, "unknown field subscription"),
