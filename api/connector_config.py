@@ -2,17 +2,17 @@
 
     @dataclass
     class JdbcConfig:
-        jdbc_url: str = option("Where the database is.")
-        password: str = option("Of the user.", default="", secret=True)
-        batch_size: int = option("Rows of one statement at most.", default=200, limits=(1, None))
+        jdbc_url: str = option("Database URL.")
+        password: str = option("Password of the user.", default="", secret=True)
+        batch_size: int = option("Maximum rows per statement.", default=200, limits=(1, None))
 
 A field without a default is required. Its key is the name in camel case as in Pulsar, ``jdbcUrl`` for ``jdbc_url``,
-unless the option sets another; further keys are its aliases. The fields drive the validation at create, the
+unless the option sets another key. Additional keys are aliases. The fields define the validation on create, the
 ``configdefinition`` response and the documentation page.
 
 A key that users of similar connectors may set, but that has no field, can be rejected with its own message:
 
-    unsupported: ClassVar[Unsupported] = {"pool": Refusal("there is one connection; raise parallelism", (1,))}
+    unsupported: ClassVar[Unsupported] = {"pool": Refusal("there is one connection; increase parallelism", (1,))}
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _C = TypeVar("_C")
 _OPTION = "magnetar.option"
 MISSING = dataclasses.MISSING
 HIDDEN = "***"
-"""Shown in place of a secret; sending it back keeps the secret unchanged."""
+"""Shown in place of a secret. Sending it back leaves the secret unchanged."""
 
 
 class _Option(NamedTuple):
-    """The `option` attributes of a field besides its type and default."""
+    """The `option` attributes of a field, besides its type and default."""
 
     help: str
     key: str | None
@@ -56,11 +56,11 @@ def option(
     """Declare a configuration field.
 
     Args:
-        help: meaning and unit; one sentence.
-        default: value if omitted. Without a default the field is required.
+        help: meaning and unit, in one or two sentences.
+        default: value if omitted. A field without a default is required.
         key: name in JSON; by default the attribute name in camel case.
         aliases: other accepted names.
-        secret: whether to show it as ``***``; it is read from the connector's secrets if they contain its key.
+        secret: whether to show the value as ``***``. It is read from the connector's secrets if they contain its key.
         limits: smallest and largest number allowed; None for no limit.
     """
     metadata = {_OPTION: _Option(help, key, tuple(aliases), secret, limits)}
@@ -73,8 +73,8 @@ class Refusal(NamedTuple):
     """Why a key without a field is rejected.
 
     Attributes:
-        reason: with what to do instead; the message appends it to the key.
-        allowed: values that match what the connector does anyway: they are accepted and ignored.
+        reason: why, and what to do instead; appended to the key in the message.
+        allowed: values that match the connector's fixed behaviour, which are accepted and ignored.
     """
 
     reason: str
@@ -89,20 +89,20 @@ def unsupported_by(config: type[Any]) -> Unsupported:
     """Return the keys that a configuration class rejects with its own messages."""
     given = getattr(config, "unsupported", {})
     known = {key for field in fields_of(config) for key in (field.key, *field.aliases)}
-    if not isinstance(given, Mapping) or "unsupported" in known:  # a field named unsupported, whose default this is
+    if not isinstance(given, Mapping) or "unsupported" in known:  # the default of a field named unsupported
         return {}
     return {key: refusal for key, refusal in given.items() if key not in known}
 
 
 class Field(NamedTuple):
-    """One configuration field, as read by `fields_of`.
+    """A configuration field, as returned by `fields_of`.
 
     Attributes:
         name: attribute name.
         key: name in JSON.
         aliases: other keys.
         type: value type: str, int, float, bool, list or dict.
-        choices: allowed texts; empty if any text is allowed.
+        choices: allowed strings; empty if any string is allowed.
         default: value if omitted; `MISSING` if required.
         help: meaning.
         secret: whether the value is secret.
@@ -126,7 +126,7 @@ class Field(NamedTuple):
 
 
 def fields_of(config: type[Any]) -> tuple[Field, ...]:
-    """Return the fields of a configuration class; none for ``dict``.
+    """Return the fields of a configuration class, or no fields for ``dict``.
 
     Raises:
         InvalidConfig: the class is not a dataclass of `option` fields with supported types.
@@ -134,22 +134,22 @@ def fields_of(config: type[Any]) -> tuple[Field, ...]:
     if config is dict:
         return ()
     if not dataclasses.is_dataclass(config):
-        raise InvalidConfig(f"config {config.__name__} is not a dataclass")
+        raise InvalidConfig(f"config class {config.__name__} is not a dataclass")
     try:
         hints = get_type_hints(config)
     except (NameError, TypeError) as error:
-        raise InvalidConfig(f"config {config.__name__}: a type cannot be read: {error}") from error
+        raise InvalidConfig(f"config class {config.__name__} has an invalid type annotation: {error}") from error
     return tuple(_field(config.__name__, field, hints[field.name]) for field in dataclasses.fields(config))
 
 
 def _field(owner: str, field: dataclasses.Field[Any], hint: Any) -> Field:
     given: _Option | None = field.metadata.get(_OPTION)
     if given is None:
-        raise InvalidConfig(f"{owner}.{field.name}: declare it by option(…), with what it means")
+        raise InvalidConfig(f"{owner}.{field.name} must be declared with option(…)")
     kind, choices = _kind_of(hint)
     if kind is None:
         raise InvalidConfig(
-            f"{owner}.{field.name}: unsupported type: expected str, int, float, bool, Literal, list[str] or dict"
+            f"{owner}.{field.name} has an unsupported type: expected str, int, float, bool, Literal, list[str] or dict"
         )
     default = field.default
     if field.default_factory is not MISSING:
@@ -178,12 +178,12 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
 
     Args:
         config: configuration class.
-        given: the object. As in Pulsar, numbers and booleans may be texts, lists may be comma-separated texts, and
-            objects may be JSON texts.
+        given: the object. As in Pulsar, numbers and booleans may be strings, lists may be comma-separated strings, and
+            objects may be JSON strings.
         secrets: values of secret fields by name.
 
     Raises:
-        InvalidConfig: a field is unknown, missing, duplicated or of the wrong type; the message names all invalid
+        InvalidConfig: a field is unknown, missing, duplicated or of the wrong type. The message contains all invalid
             fields.
     """
     if config is dict:
@@ -195,7 +195,7 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
     for field in fields:
         found = [key for key in (field.key, *field.aliases) if key in given]
         if len(found) > 1:
-            faults.append(f"{found[0]} and {found[1]} are the same field; give one of them")
+            faults.append(f"{found[0]} and {found[1]} are the same field: set only one of them")
             continue
         if field.secret and secrets:
             found = [key for key in (field.key, *field.aliases) if key in secrets] or found
@@ -221,7 +221,7 @@ def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[s
                 yield _refused(key, unsupported[key])
         elif key not in known:
             if key == "secrets":
-                yield "secrets is not a field of configs: set it beside configs (flag --secrets)"
+                yield "secrets is not a field of configs: set it next to configs (flag --secrets)"
                 continue
             near = _near(key, known)
             known_ones = ", ".join(field.key for field in fields) or "none"
@@ -229,7 +229,7 @@ def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[s
 
 
 def _is_allowed(value: Any, allowed: Sequence[Any]) -> bool:
-    """Return whether a value is None or equals an allowed value, as such or as text."""
+    """Return whether a value is None or equals an allowed value, directly or as a string."""
     if isinstance(value, dict | list):
         return value in [one for one in allowed if isinstance(one, dict | list)]
     return value is None or _shown(value).lower() in [_shown(one).lower() for one in allowed]
@@ -240,7 +240,7 @@ def _shown(value: Any) -> str:
 
 
 def _near(key: str, known: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches  # slow to import, and only needed after a typing error
+    from difflib import get_close_matches  # slow to import, and only needed after a typo
 
     return get_close_matches(key, known, 1, 0.6)
 
@@ -289,16 +289,16 @@ def _converted(field: Field, value: Any) -> Any:
             return [part.strip() for part in value.split(",") if part.strip()]
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return list(value)
-        raise ValueError("must be a list of texts")
+        raise ValueError("must be a list of strings")
     if field.type is dict:
         if isinstance(value, str):
             with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(value)
         if isinstance(value, dict):
             return dict(value)
-        raise ValueError("must be an object")
+        raise ValueError("must be a JSON object")
     if not isinstance(value, str):
-        raise ValueError("must be a text")
+        raise ValueError("must be a string")
     return value
 
 
@@ -317,7 +317,7 @@ def _checked(field: Field, value: Any) -> Any:
 
 
 def definition(config: type[Any]) -> list[dict[str, Any]]:
-    """Return the fields in the form of ``configdefinition``: fieldName, typeName, attributes."""
+    """Return the fields in the format of ``configdefinition``: fieldName, typeName, attributes."""
     return [
         {
             "fieldName": field.key,

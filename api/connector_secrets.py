@@ -34,7 +34,7 @@ def hidden(config: type[Any] | None, given: Mapping[str, Any]) -> dict[str, Any]
 
     Args:
         config: configuration class, whose secret fields are hidden; None if unknown.
-        given: the JSON. Where no field describes a value, as inside objects, its name decides.
+        given: the JSON. A value that no field describes, for example inside an object, is hidden depending on its name.
     """
     fields = fields_of(config) if config is not None else ()
     known = {key: field for field in fields for key in (field.key, *field.aliases)}
@@ -64,7 +64,7 @@ def _passwords(value: Any) -> list[str]:
 def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: Mapping[str, str]) -> set[str]:
     """Return the values that `hidden` hides, and the secrets, except user names.
 
-    A user may have the same name as a database or a topic, and an error that hides which user was rejected is useless.
+    A user may have the same name as a database or a topic, and an error that hides the rejected user name is useless.
     """
     found: set[str] = set()
 
@@ -86,7 +86,7 @@ def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: M
 
 
 def _inside(text: str) -> set[str]:
-    """Return the texts inside a secret that is a JSON object or array."""
+    """Return the strings inside a secret that is a JSON object or array."""
     try:
         value = json.loads(text) if text.startswith(("{", "[")) else None
     except ValueError:
@@ -103,10 +103,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class Hiding:
-    """Replaces secrets in texts by `HIDDEN`; costs nothing if there are no secrets.
+    """Replaces secrets in strings by `HIDDEN`. Costs nothing if there are no secrets.
 
-    A secret is recognised as such, as written by Python's `repr` and by JSON, and URL-encoded. Each line of a
-    multi-line secret, such as a PEM key, is recognised too, because output is processed line by line.
+    A secret is recognised in its original form, as written by Python's `repr` and by JSON, and URL-encoded. Each line
+    of a multi-line secret, such as a PEM key, is also recognised, because output is processed line by line.
     """
 
     def __init__(self) -> None:
@@ -114,14 +114,14 @@ class Hiding:
         self._lines: frozenset[str] = frozenset()
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Hide these from now on, except those shorter than four characters, which would match everywhere."""
+        """Hide these secrets from now on, except those shorter than four characters, which would match everywhere."""
         long = [one for one in secrets if len(one) >= _SHORTEST]
         self._secrets = tuple(sorted({form for one in long for form in _forms(one)}, key=len, reverse=True))
         lines = (line.strip() for one in long if "\n" in one for line in one.splitlines())
         self._lines = frozenset(line for line in lines if len(line) >= _SHORTEST_LINE)
 
     def __call__(self, text: str) -> str:
-        """Return a text with its secrets replaced."""
+        """Return a string with its secrets replaced."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         if self._lines:
@@ -148,7 +148,7 @@ def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) ->
     Args:
         sent: new object.
         before: previous object.
-        where: object name for the error.
+        where: object name for error messages.
 
     Raises:
         InvalidConfig: there was no previous value.
@@ -157,7 +157,9 @@ def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) ->
     def kept(value: Any, old: Any, path: str) -> Any:
         if value == HIDDEN:
             if old is None:
-                raise InvalidConfig(f"{path} is {HIDDEN}, which keeps the current value, but it has none: set a value")
+                raise InvalidConfig(
+                    f"{path} is {HIDDEN}, which keeps the current value, but no value is set: set a value"
+                )
             return old
         if HIDDEN in _passwords(value):
             if _hidden_inside(old) != value:

@@ -11,19 +11,19 @@ from .message_id import FunctionMessageId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentRecord:
-    """One input message; it stays valid after the call.
+    """An input message, which remains valid after the call.
 
     Attributes:
         data: payload.
         topic: full topic name, including the partition.
-        partition: partition number, -1 if the topic is not partitioned.
-        message_id: message id.
-        key: partition key, empty if none.
-        ordering_key: ordering key, empty if none.
+        partition: partition number, or -1 if the topic is not partitioned.
+        message_id: message ID.
+        key: partition key, or an empty string.
+        ordering_key: ordering key, or empty bytes.
         properties: message properties.
-        event_time_ms: milliseconds since 1970; 0 if none.
+        event_time_ms: event time in milliseconds since 1970, or 0.
         publish_time_ms: publish time of the entry, in milliseconds since 1970.
-        sequence_id: set by the producer.
+        sequence_id: sequence ID set by the producer.
         redelivery_count: number of earlier deliveries.
     """
 
@@ -47,5 +47,5 @@ class CurrentRecord:
         return self._decode(self.data)
 
     def ack(self) -> None:
-        """Acknowledge the message; needed with the MANUAL guarantee."""
+        """Acknowledge the message. Required with the MANUAL guarantee."""
         self._ack(self.message_id, self.topic)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Function(ABC):
-    """A function written as a class; subclassing is optional, only `process` is required.
+    """A function written as a class. Subclassing is optional: only `process` is required.
 
     The instance creates one object at start, without arguments, and calls `process` for one message after the other,
     always from the same thread.
@@ -21,8 +21,8 @@ class Function(ABC):
         """Process one message.
 
         Args:
-            input: the message as decoded by the input topic's SerDe.
-            context: the message and the instance; valid during this call.
+            input: the message, decoded by the input topic's SerDe.
+            context: the message and the instance, valid only during this call.
 
         Returns:
             The output, which the output SerDe serialises, or None for no output.

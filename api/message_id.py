@@ -1,4 +1,4 @@
-"""The message id in the function API: fields are methods, as in the official client."""
+"""The message ID in the function API, with fields as methods, as in the official client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class FunctionMessageId(NamedTuple):
-    """Identifies one message: the result of `Context.get_message_id` and argument of `Context.ack`."""
+    """Identifies one message. Returned by `Context.get_message_id`, and accepted by `Context.ack`."""
 
     ledger: int
     entry: int
@@ -15,23 +15,23 @@ class FunctionMessageId(NamedTuple):
     serialized: bytes
 
     def ledger_id(self) -> int:
-        """Return the ledger id."""
+        """Return the ledger ID."""
         return self.ledger
 
     def entry_id(self) -> int:
-        """Return the entry id within the ledger."""
+        """Return the entry ID within the ledger."""
         return self.entry
 
     def partition(self) -> int:
-        """Return the partition, -1 if the topic is not partitioned."""
+        """Return the partition, or -1 if the topic is not partitioned."""
         return self.partition_index
 
     def batch_index(self) -> int:
-        """Return the index in the batch, -1 if the message was not batched."""
+        """Return the index in the batch, or -1 if the message was not batched."""
         return self.index_in_batch
 
     def serialize(self) -> bytes:
-        """Return the id in the serialised form of Pulsar clients."""
+        """Return the ID in the serialised format of Pulsar clients."""
         return self.serialized
 
     def __str__(self) -> str:

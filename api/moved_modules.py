@@ -1,7 +1,7 @@
-"""Aliases for modules that moved since earlier versions; packages, pickles and configs still use the old names.
+"""Aliases for moved modules whose old names are still used by packages, pickles and configs.
 
 `magnetar/__init__.py` installs the finder last, so it is only used for names that are not found otherwise. An aliased
-module holds the same objects as the current one, so a class has one identity under both names.
+module contains the same objects as the current module, so a class has one identity under both names.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _MOVED = {
     "runtime.state.client": "state.client",
     "runtime.state.values": "state.values",
 }
-"""Old name -> current name, both below ``magnetar``."""
+"""Current names by old name, both relative to ``magnetar``."""
 
 _PACKAGES = {"runtime.state"}
-"""Packages that no longer exist, parents of modules in the table."""
+"""Packages that no longer exist, but contained modules in the table."""
 
 
 class _Loader:
-    """Fills a module with the contents of the current one."""
+    """Fills a module with the contents of the current module."""
 
     def __init__(self, today: str | None) -> None:
         self._today = today
@@ -88,7 +88,7 @@ class _Loader:
 
 
 def spec_of(full_name: str) -> ModuleSpec | None:
-    """Return the spec of a moved module by its former name with ``magnetar.``, or None."""
+    """Return the spec of a moved module by its full old name, or None."""
     root, _, name = full_name.partition(".")
     if name in _PACKAGES:
         return ModuleSpec(full_name, _Loader(None), is_package=True)  # type: ignore[arg-type]  # duck-typed

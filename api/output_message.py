@@ -7,26 +7,26 @@ from datetime import timedelta
 from typing import Any
 
 Publish = Callable[["OutputMessage", Callable[[Any, Any], None] | None], None]
-"""Sends a message and passes the result to the callback, if there is one."""
+"""Sends a message and passes the result to the callback, if any."""
 
 
 class OutputMessage:
-    """An unsent message; all methods except `send` and `send_async` return the message itself.
+    """An unsent message. All methods except `send` and `send_async` return the message itself.
 
     Values are validated on sending, as in `Context.publish`.
 
     Attributes:
         topic: destination topic.
         serde_class_name: SerDe for the value.
-        payload: the value; None for a message without a value, which deletes its key in a compacted topic.
-        conf: the other fields, as ``message_conf`` of `Context.publish`.
-        key_is_bytes: whether the key was given as bytes.
+        payload: the value, or None for a message without a value, which deletes its key from a compacted topic.
+        conf: the other fields, in the format of ``message_conf`` of `Context.publish`.
+        key_is_bytes: whether the key was set as bytes.
     """
 
     __slots__ = ("_publish", "conf", "key_is_bytes", "payload", "serde_class_name", "topic")
 
     def __init__(self, topic: str, serde_class_name: str, publish: Publish) -> None:
-        """Create a message without a value; ``publish`` sends it."""
+        """Create a message without a value. ``publish`` sends it."""
         self.topic = topic
         self.serde_class_name = serde_class_name
         self.payload: Any = None
@@ -35,7 +35,7 @@ class OutputMessage:
         self._publish = publish
 
     def value(self, value: Any) -> OutputMessage:
-        """Set the value for the SerDe; None for no value."""
+        """Set the value for the SerDe, or None for no value."""
         self.payload = value
         return self
 
@@ -66,11 +66,11 @@ class OutputMessage:
         return self._set("event_timestamp", event_time_ms)
 
     def sequence_id(self, sequence_id: int) -> OutputMessage:
-        """Set the producer's sequence id; ids must increase."""
+        """Set the producer's sequence ID. IDs must increase."""
         return self._set("sequence_id", sequence_id)
 
     def deliver_at(self, deliver_at_ms: int) -> OutputMessage:
-        """Delay delivery on Shared and Key_Shared subscriptions to a time in milliseconds since 1970."""
+        """Delay delivery on Shared and Key_Shared subscriptions until a time in milliseconds since 1970."""
         return self._set("deliver_at", deliver_at_ms)
 
     def deliver_after(self, delay: timedelta) -> OutputMessage:
@@ -78,11 +78,11 @@ class OutputMessage:
         return self._set("deliver_after", delay)
 
     def replication_clusters(self, clusters: list[str]) -> OutputMessage:
-        """Rejected on sending: replication to other clusters is not supported."""
+        """Raise an error on sending, because replication to other clusters is not supported."""
         return self._set("replication_clusters", clusters)
 
     def disable_replication(self) -> OutputMessage:
-        """Rejected on sending: replication to other clusters is not supported."""
+        """Raise an error on sending, because replication to other clusters is not supported."""
         return self._set("disable_replication", True)
 
     def load_conf(self, conf: Mapping[str, Any]) -> OutputMessage:
@@ -95,9 +95,9 @@ class OutputMessage:
         return self
 
     def send(self) -> None:
-        """Send the message without waiting for the broker; raises the same errors as `Context.publish`."""
+        """Send the message without waiting for the broker. Raises the same errors as `Context.publish`."""
         self._publish(self, None)
 
     def send_async(self, callback: Callable[[Any, Any], None]) -> None:
-        """Send the message; ``callback(result, value)`` is called on a separate thread when the broker has replied."""
+        """Send the message, and call ``callback(result, value)`` on a separate thread once the broker has replied."""
         self._publish(self, callback)

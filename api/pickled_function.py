@@ -1,14 +1,14 @@
 """Restores a function that was deployed as an object from its pickle.
 
-Design: `functions.deploy` sends a zip like any other package, so workers and runtimes need no special case. The
-deploying client copies this file to the package as `MODULE`.py, appends one line that binds the function's name, and
-stores the pickle beside it. Hence this file imports nothing of Magnetar, and its names begin with an underscore except
-for the constants, which worker and client share.
+`functions.deploy` sends a zip like any other package, so workers and runtimes need no special case. The deploying
+client copies this file to the package as `MODULE`.py, appends one line that binds the function's name, and stores the
+pickle next to it. This file therefore imports nothing from Magnetar, and its names start with an underscore, except for
+the constants shared by worker and client.
 
 Objects that were pickled by value must behave as if they had been imported here. cloudpickle alone would give restored
-functions the builtins of the process, and share one class object among all functions that restore it; either would let
-a thread function escape from its own modules into those of others. So the few cloudpickle functions responsible are
-replaced while unpickling. If a future version renames them, functions still work, but are less isolated.
+functions the builtins of the process, and share one class object among all functions that restore it. Either would let
+a thread function escape from its own modules into those of other functions. The few cloudpickle functions responsible
+are therefore replaced during unpickling. If a future version renames them, functions still work, but are less isolated.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from typing import Any as _Any
 MODULE = "magnetar_deployed"
 PICKLE_FILE = "function.pkl"
 VERSION_FILE = "function.python"
-"""Holds the Python version that pickled the function, as in 3.11; pickled code runs on no other version."""
+"""File with the Python version that pickled the function, as in 3.11. Pickled code runs on no other version."""
 
 
 def version_refusal(pickled_by: str) -> str:
-    """Return why a function pickled by a Python version such as 3.11 cannot run here; empty if it can."""
+    """Return why a function pickled by a Python version such as 3.11 cannot run here, or an empty string."""
     here = f"{_sys.version_info.major}.{_sys.version_info.minor}"
     if pickled_by == here:
         return ""
     return (
-        f"the function was deployed from Python {pickled_by} and its workers run Python {here}, which cannot read its"
-        f" code; deploy it from Python {here}, or as a .py file"
+        f"the function was deployed from Python {pickled_by}, but the workers run Python {here}, which cannot load its "
+        f"code: deploy it from Python {here}, or as a .py file"
     )
 
 
 def _load(pickled_by: str) -> _Any:
-    """Return the function pickled beside this module."""
+    """Return the function pickled next to this module."""
     reason = version_refusal(pickled_by)
     if reason:
         raise ImportError(reason)
@@ -94,10 +94,10 @@ class _Unpickler(_pickle.Unpickler):
 
             return set_state
         if name == "_class_setstate":
-            # The official client's Function, by which it may have been pickled, is not an abstract class, but ours is.
+            # The function may derive from the official client's Function, which is not abstract, unlike ours.
             return lambda kind, state: _abc.update_abstractmethods(theirs(kind, state))
         if name in ("_make_skeleton_class", "_make_skeleton_enum"):
-            # Without the id before the last argument, it creates a class instead of looking for an existing one.
+            # Without the ID before the last argument, a class is created instead of looked up.
             return lambda *arguments: theirs(*arguments[:-2], None, arguments[-1])
         return theirs
 
@@ -115,7 +115,7 @@ class _Unpickler(_pickle.Unpickler):
         fromlist: _Sequence[str] | None = (),
         level: int = 0,
     ) -> _Any:
-        """Replacement for ``__import__`` in restored functions: finds the modules in the pickle."""
+        """Replacement for ``__import__`` in restored functions that finds the modules in the pickle."""
         package = (namespace or {}).get("__package__") or ""
         whole = _importlib_util.resolve_name("." * level + name, package) if level else name
         if whole not in self.modules:

@@ -1,12 +1,12 @@
-"""SerDes, which convert between messages and Python values: the SerDe contract of Pulsar Functions.
+"""SerDes, which convert between messages and Python values, according to the SerDe contract of Pulsar Functions.
 
-Design of `IdentitySerDe`: without a SerDe, Pulsar passes a function an int, a float or a complex number if the text of
-a message can be parsed as one, tried in that order, otherwise a str, otherwise the bytes. Trying all three on every
-message costs more than everything else, so a text that cannot start a number is recognised by its first character. The
-result is the same for every input; a test compares the two on random ones.
+Without a SerDe, Pulsar passes a function an int, float or complex number if the message can be parsed as one, tried in
+that order; otherwise a str; otherwise the bytes. `IdentitySerDe` avoids trying all three types on every message, which
+would cost more than all other processing: it recognises strings that cannot be numbers by their first character. The
+result is the same for every input; a test compares the two on random inputs.
 
-Our SerDes also convert whole batches (`BatchSerDe`): a Python statement per message costs as much as the conversion
-itself.
+Our SerDes also convert whole batches (`BatchSerDe`), because a Python statement per message costs as much as the
+conversion itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 
 class SerDe(ABC):
-    """Converts between values and message bytes; created once, without arguments."""
+    """Converts between values and message bytes. Created once, without arguments."""
 
     @abstractmethod
     def serialize(self, input: Any) -> bytes:  # noqa: A002  the name is Pulsar's
@@ -33,51 +33,55 @@ class SerDe(ABC):
 
 
 class BatchSerDe(SerDe):
-    """A SerDe that converts many values in one call, in C code where possible.
+    """A SerDe that converts multiple values per call, in C code where possible.
 
-    The batch methods are bypassed in a subclass that changes the conversion of single messages, unless it overrides
-    them too.
+    The batch methods are not used in a subclass that changes the conversion of single messages, unless the subclass
+    also overrides the batch methods.
     """
 
     @abstractmethod
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Serialize values, None as None; returns None if one is invalid and they must be converted one by one."""
+        """Serialize values, with None for None.
+
+        Returns None if a value is invalid and values must be converted one by one.
+        """
 
     @abstractmethod
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Deserialize messages; returns None if one is invalid and they must be converted one by one."""
+        """Deserialize messages. Returns None if a message is invalid and messages must be converted one by one."""
 
 
 def takes_batches(serde: SerDe) -> bool:
-    """Return whether a SerDe converts whole batches just as it converts single messages."""
+    """Return whether a SerDe converts whole batches in the same way as single messages."""
     return isinstance(serde, BatchSerDe) and "deserialize_all" in vars(type(serde))
 
 
 class PickleSerDe(SerDe):
-    """Pickle; use it only with trusted producers."""
+    """Pickle. Use only with trusted producers."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return the value pickled."""
+        """Return the pickled value."""
         return pickle.dumps(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the pickled value."""
+        """Return the unpickled value."""
         return pickle.loads(input_bytes)  # noqa: S301 (the author chose it)
 
 
-# No number, in any script, begins with one of these: numbers begin with a digit, sign, point, white space, bracket, or
-# with inf, nan or j.
+# No number, in any script, starts with one of these characters: numbers start with a digit, sign, point, whitespace or
+# bracket, or with inf, nan or j.
 _NO_NUMBER = frozenset("abcdefghklmopqrstuvwxyzABCDEFGHKLMOPQRSTUVWXYZ!\"#$%&'*,/:;<=>?@[\\]^_`{|}~") | {""}
 _NUMBERS = (int, float, complex)
 
 
 class IdentitySerDe(BatchSerDe):
-    """The default: text and numbers as UTF-8, bytes as they are."""
+    """The default SerDe: strings and numbers as UTF-8, bytes unchanged."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return the bytes of a str, bytes, int, float or complex.
+        """Return a str, bytes, int, float or complex value as bytes.
 
-        Unlike in Pulsar, subclasses of str are accepted: a batch of texts is encoded without checking each one.
+        Unlike in Pulsar, subclasses of str are accepted, because batches of strings are encoded without checking each
+        one.
 
         Raises:
             TypeError: the value has another type, including bool and None.
@@ -89,10 +93,10 @@ class IdentitySerDe(BatchSerDe):
             return bytes(input)
         if kind in _NUMBERS:
             return str(input).encode("utf-8")
-        raise TypeError(f"IdentitySerDe cannot serialize {kind.__name__}; {_remedy(kind)}")
+        raise TypeError(f"IdentitySerDe cannot serialize {kind.__name__}: {_remedy(kind)}")
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the message as int, float, complex, str or bytes, the first that fits."""
+        """Return the message as an int, float, complex or str, whichever parses first, or as bytes."""
         try:
             text = input_bytes.decode("utf-8")
         except UnicodeDecodeError:
@@ -100,14 +104,14 @@ class IdentitySerDe(BatchSerDe):
         return text if text[:1] in _NO_NUMBER else _number_or_text(text)
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return the bytes of values that are all text, or None if they are not."""
+        """Return the bytes of values if all are strings, or None."""
         try:
             return list(map(str.encode, values))
         except (TypeError, UnicodeEncodeError):
             return None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any]:
-        """Return what `deserialize` returns for each message, in a fifth of the time."""
+        """Return the same results as `deserialize` for each message, about five times as fast."""
         try:
             texts = list(map(bytes.decode, messages))
         except UnicodeDecodeError:
@@ -128,16 +132,16 @@ def _remedy(kind: type) -> str:
     """Return advice for a function that returned a value of this type."""
     for base in (dict, list, bool):
         if issubclass(kind, base):
-            return f"give outputSerdeClassName JsonSerDe, or annotate the return type -> {base.__name__}"
+            return f"set outputSerdeClassName to JsonSerDe, or annotate the return type -> {base.__name__}"
     if issubclass(kind, tuple):
-        return "give outputSerdeClassName JsonSerDe, or return a list and annotate the return type -> list"
+        return "set outputSerdeClassName to JsonSerDe, or return a list and annotate the return type -> list"
     return (
-        f"return str, bytes, int, float or complex, annotate the return type -> {kind.__name__} if that is a dataclass"
-        " or a model, or give an outputSerdeClassName"
+        f"return str, bytes, int, float or complex, annotate the return type -> {kind.__name__} for a dataclass or "
+        f"model, or set outputSerdeClassName"
     )
 
 
-_TOO_DEEP = "it nests too deep"
+_TOO_DEEP = "nested too deeply"
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -145,10 +149,10 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _make_encoder() -> Callable[[Any, int], Iterable[str]]:
-    """Return a JSON encoder that yields pieces; its second argument is 0.
+    """Return a JSON encoder that yields pieces. Its second argument is 0.
 
     `JSONEncoder.encode` creates such an encoder for each value, which takes longer than the encoding itself. A shared
-    encoder cannot detect circular references, so a value that contains itself ends with RecursionError.
+    encoder cannot detect circular references, so encoding a value that contains itself raises RecursionError.
     """
     encoder = json.JSONEncoder(check_circular=False, separators=(",", ":"), allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)
@@ -163,24 +167,23 @@ def _make_encoder() -> Callable[[Any, int], Iterable[str]]:
 _encode = _make_encoder()
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _decode: Callable[[str], Any] = _decoder.decode
-_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed has it not
-"""Returns the value at an index of a text and its end index; twice as fast as `decode`, because it skips no white
-space.
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # missing in typeshed
+"""Returns the value at an index of a string, and its end index. Twice as fast as `decode`, as it skips no whitespace.
 """
 
 
 class JsonSerDe(BatchSerDe):
     """JSON in UTF-8: dict, list, str, int, float, bool and None.
 
-    Numbers may have any size. If a name occurs twice in an object, the last one wins. NaN and Infinity, which are not
-    valid JSON, are rejected in both directions. Unpaired surrogates are read and written as JSON escapes.
+    Numbers may have any size. If a name occurs twice in an object, the last value is used. NaN and Infinity, which are
+    not valid JSON, are rejected in both directions. Unpaired surrogates are read and written as JSON escapes.
     """
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return a value as ASCII JSON without white space.
+        """Return a value as ASCII JSON without whitespace.
 
         Raises:
-            TypeError: the value's type has no JSON form; the message names the type.
+            TypeError: the type cannot be represented in JSON. The message contains the type.
             ValueError: the value is NaN or infinite, contains itself, or is nested too deeply.
         """
         try:
@@ -189,7 +192,8 @@ class JsonSerDe(BatchSerDe):
             why = f"{_TOO_DEEP}, or contains itself"
         except TypeError as error:
             raise TypeError(
-                f"JsonSerDe cannot serialize {type(input).__name__}: {error}; return dict, list, str, int, float, bool"
+                f"JsonSerDe cannot serialize {type(input).__name__}: {error}: return dict, list, str, int, float or "
+                f"bool"
             ) from None
         except ValueError as error:
             why = str(error)
@@ -199,7 +203,7 @@ class JsonSerDe(BatchSerDe):
         """Return the decoded JSON value.
 
         Raises:
-            ValueError: the bytes are not valid JSON; the message says where.
+            ValueError: the bytes are not valid JSON. The message contains the location of the error.
         """
         try:
             return _decode(input_bytes.decode())
@@ -212,17 +216,17 @@ class JsonSerDe(BatchSerDe):
         raise ValueError(f"message of {len(input_bytes)} bytes is not valid JSON: {why}")
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return values as JSON, or None if one of them is invalid; None stays None."""
+        """Return values as JSON, with None for None, or return None if a value is invalid."""
         try:
             return [None if value is None else "".join(_encode(value, 0)).encode() for value in values]
-        except Exception:  # noqa: BLE001  user classes may raise anything; `serialize` finds out which value failed
+        except Exception:  # noqa: BLE001  user classes may raise any exception; `serialize` finds the value that failed
             return None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the decoded messages, or None if one is not valid JSON."""
+        """Return the decoded messages, or None if a message is not valid JSON."""
         try:
             texts = list(map(bytes.decode, messages))
-            found = list(map(_scan, texts, repeat(0)))  # stops early at a text that does not begin with JSON
+            found = list(map(_scan, texts, repeat(0)))  # stops early at a message that does not start with JSON
             if len(found) == len(texts) and [end for _, end in found] == list(map(len, texts)):
                 return [value for value, _ in found]
             return list(map(_decode, texts))

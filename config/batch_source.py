@@ -1,6 +1,6 @@
-"""`batchSourceConfig`: how a batch source discovers its tasks, how it is stored in a record, and names derived from it.
+"""`batchSourceConfig`: how a batch source discovers its tasks, and how the config is stored in a record.
 
-In a record it is part of the source's configs, under two separate keys, as in Pulsar.
+In a record, it is part of the source's configs, under two separate keys, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIGGERS: Mapping[str, str] = {
     "org.apache.pulsar.io.batchdiscovery.ImmediateTriggerer": IMMEDIATE,
     "org.apache.pulsar.io.batchdiscovery.CronTriggerer": CRON,
 }
-"""The built-in triggers, by all their names; any other name is a class of the package."""
+"""The built-in triggers, by all their names. Any other name is a class in the package."""
 
 
 def trigger_of(batch: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -38,13 +38,16 @@ def check_batch(batch: Mapping[str, Any]) -> None:
     if not name:
         raise InvalidConfig("BatchSourceConfig does not specify Discovery Trigger ClassName")
     if unknown := sorted(batch.keys() - {_TRIGGER, _TRIGGER_CONFIG}):
-        raise InvalidConfig(f"batchSourceConfig has no field {unknown[0]}; it has {_TRIGGER} and {_TRIGGER_CONFIG}")
+        raise InvalidConfig(
+            f"batchSourceConfig: unknown field {unknown[0]!r}: expected {_TRIGGER} or {_TRIGGER_CONFIG}"
+        )
     if not isinstance(name, str) or (name not in TRIGGERS and "." not in name):
         raise InvalidConfig(
-            f"batchSourceConfig: {_TRIGGER} is {IMMEDIATE}, {CRON}, or module.Class of a Trigger, not {name!r}"
+            f"batchSourceConfig: invalid {_TRIGGER} {name!r}: expected {IMMEDIATE}, {CRON}, or module.Class of a "
+            f"Trigger"
         )
     if not isinstance(batch.get(_TRIGGER_CONFIG) or {}, dict):
-        raise InvalidConfig(f"batchSourceConfig: {_TRIGGER_CONFIG} must be an object")
+        raise InvalidConfig(f"batchSourceConfig: {_TRIGGER_CONFIG} must be a JSON object")
 
 
 def updated_batch(existing: Mapping[str, Any] | None, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -84,10 +87,10 @@ def is_batch(details: FunctionDetails) -> bool:
 
 
 def task_topic(details: FunctionDetails) -> str:
-    """Return the topic of a batch source's tasks."""
+    """Return the task topic of a batch source."""
     return f"persistent://{details.tenant}/{details.namespace}/{details.name}-intermediate"
 
 
 def task_subscription(details: FunctionDetails) -> str:
-    """Return the subscription by which the instances share the tasks."""
+    """Return the subscription through which the instances share the tasks."""
     return f"BatchSourceExecutor-{details.tenant}/{details.namespace}/{details.name}"

@@ -1,7 +1,7 @@
-"""Requested configurations of sources and sinks: `SourceConfig` and `SinkConfig`, as tables of their fields.
+"""Requested configurations of sources and sinks: `SourceConfig` and `SinkConfig`, as tables of fields.
 
-They are read, completed, checked, merged, stored and shown like a `FunctionConfig`. Settings of the connector itself
-are under ``configs``, and unknown here.
+They are read, completed, checked, merged, stored and shown in the same way as a `FunctionConfig`. The connector's own
+settings are under ``configs``, and are not defined here.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .table import (
 )
 
 BUILT_IN = "builtin://"
-"""Prefix of an archive that names a built-in connector."""
+"""Prefix of an archive that refers to a built-in connector."""
 _RUNTIMES = (PROCESS, "thread")
 
 
 def _class_name(spec: str) -> Any:
     return option(
-        "className", TEXT, "module.Class of the connector, in the archive.",
+        "className", TEXT, "Connector class in the archive, as module.Class.",
         flags="--classname --className", record=f"{spec}.className",
     )  # fmt: skip
 
@@ -60,15 +60,15 @@ def _configs(spec: str, flags: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorConfig:
-    """The fields of a request for a source or a sink; None means not sent."""
+    """The fields of a request for a source or a sink. None means not sent."""
 
-    tenant: str | None = option("tenant", TEXT, "Its tenant.", record="tenant")
-    namespace: str | None = option("namespace", TEXT, "Its namespace.", record="namespace")
-    name: str | None = option("name", TEXT, "Its name.", record="name")
+    tenant: str | None = option("tenant", TEXT, "Connector tenant.", record="tenant")
+    namespace: str | None = option("namespace", TEXT, "Connector namespace.", record="namespace")
+    name: str | None = option("name", TEXT, "Connector name.", record="name")
     class_name: str | None = None
     configs: Mapping[str, Any] | None = None
     secrets: Mapping[str, Any] | None = option(
-        "secrets", OBJECT, "Values of secret fields by their names, as JSON.", flags="--secrets", record="secretsMap"
+        "secrets", OBJECT, "Values of secret fields by name, as JSON.", flags="--secrets", record="secretsMap"
     )
     parallelism: int | None = option(
         "parallelism", INTEGER, "Number of instances.", flags="--parallelism", default=1, record="parallelism"
@@ -79,34 +79,35 @@ class ConnectorConfig:
         fixed="Processing Guarantees cannot be altered",
     )  # fmt: skip
     resources: Resources | None = option(  # noqa: RUF009  it makes a field()
-        "resources", nested(Resources), "What an instance may use.", default=Resources(), record="resources"
+        "resources", nested(Resources), "Resources per instance.", default=Resources(), record="resources"
     )
     archive: str | None = option(
-        "archive", TEXT, "The code: a .py, .zip or .whl file; or builtin://NAME.", flags="-a --archive", compare=False
+        "archive", TEXT, "Code: a .py, .zip or .whl file; or builtin://NAME.", flags="-a --archive", compare=False
     )
     log_topic: str | None = option(
         "logTopic", CLEARABLE_TEXT, "Topic that receives the log.", flags="--log-topic --logTopic", record="logTopic"
     )
     runtime_env: str | None = option(
-        "runtimeEnv", one_of(*_RUNTIMES)._replace(parse=str), "Where it runs: process (default) or thread.",
+        "runtimeEnv", one_of(*_RUNTIMES)._replace(parse=str), "Runtime environment: process (default) or thread.",
         flags="--runtime",
     )  # fmt: skip
     custom_runtime_options: str | None = option(
-        "customRuntimeOptions", TEXT, 'JSON text, such as {"runtimeEnv":"thread"}.',
+        "customRuntimeOptions", TEXT, 'JSON object, such as {"runtimeEnv":"thread"}.',
         flags="--custom-runtime-options", record="customRuntimeOptions", compare=False,
     )  # fmt: skip
     transform_function: str | None = option(
         "transformFunction", TEXT,
-        "Code of the transform function of an installed connector: a .py, .zip or .whl file. That of an uploaded one is"
-        " in its archive.",
+        "Code of the transform function for an installed connector: a .py, .zip or .whl file. An uploaded connector "
+        "contains it in its archive.",
         flags="--transform-function", compare=False,
     )  # fmt: skip
     transform_function_class_name: str | None = option(
-        "transformFunctionClassName", CLEARABLE_TEXT, "module.Class or module.function that each record goes through.",
+        "transformFunctionClassName", CLEARABLE_TEXT, "Transform function applied to each record, as module.Class or "
+        "module.function.",
         flags="--transform-function-classname", record="className",
     )  # fmt: skip
     transform_function_config: str | None = option(
-        "transformFunctionConfig", CLEARABLE_TEXT, "What the transform function finds as its user config, as JSON.",
+        "transformFunctionConfig", CLEARABLE_TEXT, "User config of the transform function, as JSON.",
         flags="--transform-function-config", record="userConfig",
     )  # fmt: skip
     runtime_flags: str | None = option(
@@ -129,31 +130,31 @@ class SourceConfig(ConnectorConfig):
     class_name: str | None = _class_name("source")
     configs: Mapping[str, Any] | None = _configs("source", "--source-config --sourceConfig")
     topic_name: str | None = option(
-        "topicName", TEXT, "Topic that records go to.",
+        "topicName", TEXT, "Output topic.",
         flags="-o --destination-topic-name --destinationTopicName", record="sink.topic",
     )  # fmt: skip
     serde_class_name: str | None = option(
-        "serdeClassName", TEXT, "SerDe of the values.",
+        "serdeClassName", TEXT, "SerDe for the values.",
         flags="--deserialization-classname --deserializationClassName", record="sink.serDeClassName",
     )  # fmt: skip
     schema_type: str | None = option(
         "schemaType", TEXT, "Schema of the topic.", flags="-st --schema-type", record="sink.schemaType", refused=NOT_YET
     )
     producer: ProducerSpec | None = option(  # noqa: RUF009  it makes a field()
-        "producerConfig", nested(ProducerSpec), "Settings of the producer, as JSON.",
+        "producerConfig", nested(ProducerSpec), "Producer settings, as JSON.",
         flags="--producer-config", default=ProducerSpec(), record="sink.producerSpec",
     )  # fmt: skip
     batch_source_config: Mapping[str, Any] | None = option(
         "batchSourceConfig", OBJECT, "How a batch source discovers its tasks, as JSON.", flags="--batch-source-config"
     )
     batch_builder: str | None = option(
-        "batchBuilder", TEXT, "How records are put into batches.", flags="--batch-builder", refused=NOT_YET
+        "batchBuilder", TEXT, "How records are batched.", flags="--batch-builder", refused=NOT_YET
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig(ConnectorConfig):
-    """The fields of a request for a sink; `input_specs` collects the inputs from all JSON fields for them."""
+    """The fields of a request for a sink. `input_specs` collects the inputs from all JSON fields for inputs."""
 
     class_name: str | None = _class_name("sink")
     configs: Mapping[str, Any] | None = _configs("sink", "--sink-config --sinkConfig")
@@ -162,49 +163,49 @@ class SinkConfig(ConnectorConfig):
         flags="--input-specs", unset={}, record="source.inputSpecs",
     )  # fmt: skip
     subscription_name: str | None = option(
-        "sourceSubscriptionName", TEXT, "Name of the subscription.",
+        "sourceSubscriptionName", TEXT, "Subscription name.",
         flags="--subs-name --subsName", record="source.subscriptionName", fixed="Subscription Name cannot be altered",
     )  # fmt: skip
     subscription_position: str | None = option(
         "sourceSubscriptionPosition", one_of(*POSITIONS)._replace(store=str.upper, load=str.capitalize),
-        "Where a new subscription starts: Latest, Earliest.",
+        "Start of a new subscription: Latest or Earliest.",
         flags="--subs-position", default="Latest", record="source.subscriptionPosition",
     )  # fmt: skip
     max_message_retries: int | None = option(
         "maxMessageRetries", INTEGER,
-        "How often a refused message is tried again before it goes to the dead-letter topic; one that makes the sink"
-        " fail counts as refused where this is more than 0.",
+        "Maximum retries of a rejected message before it goes to the dead-letter topic. If greater than 0, a message "
+        "that makes the sink fail counts as rejected.",
         flags="--max-redeliver-count", record="retryDetails.maxMessageRetries",
     )  # fmt: skip
     dead_letter_topic: str | None = option(
-        "deadLetterTopic", TEXT, "Where messages go that the sink refuses; by default each topic's TOPIC-NAME-DLQ.",
+        "deadLetterTopic", TEXT, "Topic for messages that the sink rejects; by default TOPIC-NAME-DLQ for each topic.",
         flags="--dead-letter-topic", record="retryDetails.deadLetterTopic",
     )  # fmt: skip
     retain_ordering: bool | None = option(
-        "retainOrdering", SWITCH, "Write each topic in order.",
+        "retainOrdering", SWITCH, "Write records of each topic in order.",
         flags="--retain-ordering --retainOrdering", default=False, record="retainOrdering",
         fixed="Retain Ordering cannot be altered",
     )  # fmt: skip
     retain_key_ordering: bool | None = option(
-        "retainKeyOrdering", SWITCH, "Write each key in order.",
+        "retainKeyOrdering", SWITCH, "Write records of each key in order.",
         flags="--retain-key-ordering", default=False, record="retainKeyOrdering",
         fixed="Retain Key Ordering cannot be altered", refused=NOT_YET,
     )  # fmt: skip
     auto_ack: bool | None = option(
-        "autoAck", FLAG, "Without effect (deprecated by Pulsar): a sink acknowledges what it has written.",
+        "autoAck", FLAG, "No effect (deprecated by Pulsar): a sink acknowledges messages once they are written.",
         flags="--auto-ack --autoAck", default=True, record="autoAck", fixed="AutoAck cannot be altered",
     )  # fmt: skip
     timeout_ms: int | None = option(
-        "timeoutMs", INTEGER, "Delay before a message that is not acknowledged comes again.",
+        "timeoutMs", INTEGER, "Delay before an unacknowledged message is redelivered, in ms.",
         flags="--timeout-ms", record="source.timeoutMs", refused=NOT_YET,
     )  # fmt: skip
     negative_ack_redelivery_delay_ms: int | None = option(
         "negativeAckRedeliveryDelayMs", INTEGER,
-        "Milliseconds before a refused message is tried again; by default from 100 on, doubled each time.",
+        "Delay before a rejected message is retried, in ms; by default 100, doubled on each retry.",
         flags="--negative-ack-redelivery-delay-ms", record="source.negativeAckRedeliveryDelayMs",
     )  # fmt: skip
     cleanup_subscription: bool | None = option(
-        "cleanupSubscription", SWITCH, "Remove the subscription with the sink.",
+        "cleanupSubscription", SWITCH, "Delete the subscription together with the sink.",
         flags="--cleanup-subscription", default=True, record="source.cleanupSubscription",
     )  # fmt: skip
 
@@ -212,18 +213,18 @@ class SinkConfig(ConnectorConfig):
 _OTHERS = (
     Field("sinkType", TEXT, "Name of an installed sink.", "-t --sink-type"),
     Field("sourceType", TEXT, "Name of an installed source.", "-t --source-type"),
-    Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
-    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=NOT_YET),
-    Field("topicToSerdeClassName", TEXT_MAP, "Topic to SerDe class, JSON.",
+    Field("inputs", TEXTS, "Comma-separated input topics.", "-i --inputs"),
+    Field("topicsPattern", TEXT, "Input topic pattern.", "--topics-pattern --topicsPattern", refused=NOT_YET),
+    Field("topicToSerdeClassName", TEXT_MAP, "SerDe class by topic, as JSON.",
           "--custom-serde-inputs --customSerdeInputs"),
-    Field("topicToSchemaType", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=NOT_YET),
-    Field("topicToSchemaProperties", OBJECT, "Properties of schemas, as JSON.", refused=NOT_YET),
+    Field("topicToSchemaType", OBJECT, "Schema by topic, as JSON.", "--custom-schema-inputs", refused=NOT_YET),
+    Field("topicToSchemaProperties", OBJECT, "Schema properties by topic, as JSON.", refused=NOT_YET),
 )  # fmt: skip
 
 SOURCE_FIELDS = (*fields_of(SourceConfig), *(one for one in _OTHERS if one.name == "sourceType"))
-"""Every field that the JSON of a source may have."""
+"""All fields that the JSON of a source may have."""
 SINK_FIELDS = (*fields_of(SinkConfig), *(one for one in _OTHERS if one.name != "sourceType"))
-"""Every field that the JSON of a sink may have."""
+"""All fields that the JSON of a sink may have."""
 SOURCE_FIELDS_BY_NAME = by_name(SOURCE_FIELDS)
 SINK_FIELDS_BY_NAME = by_name(SINK_FIELDS)
 _FIRST = ("sourceType", "sinkType", "inputs", "topicName", "configs", "secrets", "archive", "className")

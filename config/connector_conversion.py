@@ -62,14 +62,16 @@ def read_source_config(json_object: Json) -> SourceConfig:
     """Parse a source config from JSON, without defaults or validation.
 
     Raises:
-        InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
+        InvalidConfig: a field is unknown or has a value of the wrong type. For an unknown field, the message suggests
+          the
+            nearest known name.
     """
     values, config = _read(json_object, SOURCE_FIELDS_BY_NAME, "sourceType")
     return SourceConfig(**config, refused=_refused(values, SOURCE_FIELDS_BY_NAME))
 
 
 def read_sink_config(json_object: Json) -> SinkConfig:
-    """Parse a sink config, as `read_source_config` does."""
+    """Parse a sink config from JSON, in the same way as `read_source_config`."""
     values, config = _read(json_object, SINK_FIELDS_BY_NAME, "sinkType")
     specs: dict[str, ConsumerSpec] = dict.fromkeys(values.get("inputs", ()), ConsumerSpec())
     for topic, serde in values.get("topicToSerdeClassName", {}).items():
@@ -84,14 +86,14 @@ def _read(json_object: Json, fields: Mapping[str, Any], kind: str) -> tuple[dict
     config = attributes(fields, values)
     if name := values.get(kind):
         if config.get("archive") not in (None, BUILT_IN + name):
-            raise InvalidConfig(f"{kind} {name} contradicts archive {config['archive']}; give one of them")
+            raise InvalidConfig(f"{kind} {name} contradicts archive {config['archive']}: set only one of them")
         config["archive"] = BUILT_IN + name
     known = {field.attribute for field in fields.values()}
     for attribute, value in runtime_options(values.get("customRuntimeOptions")).items():
         if attribute not in known:
             raise InvalidConfig(
-                f"customRuntimeOptions: of {', '.join(RUNTIME_OPTIONS)} sources and sinks have runtimeEnv only; leave"
-                " the others out"
+                f"customRuntimeOptions: of {', '.join(RUNTIME_OPTIONS)}, sources and sinks support only runtimeEnv: "
+                f"remove the others"
             )
         if config.get(attribute) is None:
             config[attribute] = value
@@ -104,7 +106,7 @@ def _refused(values: Json, fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def built_in(config: ConnectorConfig) -> str:
-    """Return the name of the built-in connector in a config; empty if the connector is uploaded."""
+    """Return the name of the built-in connector in a config, or an empty string if the connector is uploaded."""
     archive = config.archive or ""
     return archive.removeprefix(BUILT_IN) if archive.startswith(BUILT_IN) else ""
 
@@ -125,8 +127,8 @@ def check_source(config: SourceConfig) -> None:
         raise InvalidConfig("Only one of serdeClassName or schemaType should be set")
     if config.processing_guarantees in (ATMOST_ONCE, MANUAL):
         raise InvalidConfig(
-            f"processingGuarantees: a source is at least once always, so {config.processing_guarantees} makes no sense;"
-            " leave it out, or use EFFECTIVELY_ONCE where the source has positions"
+            f"processingGuarantees {config.processing_guarantees} is not supported by sources, which are always at "
+            f"least once: remove processingGuarantees, or use EFFECTIVELY_ONCE if the source has positions"
         )
     if config.batch_source_config is not None:
         check_batch(config.batch_source_config)
@@ -151,7 +153,9 @@ def check_sink(config: SinkConfig) -> None:
     if config.timeout_ms is not None and config.timeout_ms < 0:
         raise InvalidConfig("Sink timeout must be a positive number")
     if config.processing_guarantees == MANUAL:
-        raise InvalidConfig("processingGuarantees: a sink acknowledges what it has written; MANUAL is for functions")
+        raise InvalidConfig(
+            "processingGuarantees MANUAL is not supported by sinks, which acknowledge messages once they are written"
+        )
     if config.auto_ack is False and config.processing_guarantees == ATMOST_ONCE:
         raise InvalidConfig(
             "When Guarantees == ATMOST_ONCE, autoAck must be equal to true. This is a contradictory configuration,"
@@ -171,7 +175,7 @@ def check_sink(config: SinkConfig) -> None:
 def _check_connector(config: ConnectorConfig, what: str) -> None:
     for name, value in (config.secrets or {}).items():
         if not isinstance(value, str):
-            raise InvalidConfig(f"secrets.{name} must be a text")
+            raise InvalidConfig(f"secrets.{name} must be a string")
     if config.log_topic:
         check_topic("LogTopic", config.log_topic)
     check_amounts(config.parallelism or 0, config.resources or Resources(), what)
@@ -185,15 +189,15 @@ def _check_transform(config: ConnectorConfig) -> None:
     if not class_name:
         for name, value in (("transformFunction", code), ("transformFunctionConfig", config.transform_function_config)):
             if value:
-                raise InvalidConfig(f"{name} is of a transform function; give its transformFunctionClassName too")
+                raise InvalidConfig(f"{name} requires transformFunctionClassName")
         return
     if code and not built_in(config):
         raise InvalidConfig(
-            "transformFunction is for installed connectors: put the function into the connector's own archive, and give"
-            " transformFunctionClassName alone"
+            "transformFunction is only supported for installed connectors: include the function in the connector's "
+            "archive, and set only transformFunctionClassName"
         )
     if code and ("://" in code or code.startswith("builtin")):
-        raise InvalidConfig(f"transformFunction {code[:80]} is not fetched from there; upload the file")
+        raise InvalidConfig(f"transformFunction {code[:80]!r} must be an uploaded file, not a URL")
     try:
         settings = json.loads(config.transform_function_config or "{}")
     except ValueError as error:
@@ -207,7 +211,7 @@ def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
     for topic, spec in getattr(config, "input_specs", {}).items():
         yield from refusals(spec, f"inputSpecs[{topic}].")
         if spec.is_regex_pattern:
-            yield f"inputSpecs[{topic}].regexPattern", "a sink reads topics that are named; leave it out"
+            yield f"inputSpecs[{topic}].regexPattern", "sinks do not support topic patterns; remove this field"
     yield from schemas_of_sinks(getattr(config, "input_specs", {}))
     producer = getattr(config, "producer", None) or ProducerSpec()
     yield from refusals(producer, "producerConfig.")
@@ -246,14 +250,14 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
 
 
 def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
-    """Convert a record to the complete config that it came from."""
+    """Convert a record to the complete config that it was created from."""
     is_sink = details.componentType == FunctionDetails.SINK
     config = from_message(SinkConfig, details) if is_sink else from_message(SourceConfig, details)
     name = (details.sink if is_sink else details.source).builtin
     configs, batch = parted(config.configs or {})
     if isinstance(config, SourceConfig):
         config = replace(config, batch_source_config=batch)
-    else:  # as in Pulsar, from the subscription type
+    else:  # as in Pulsar, derived from the subscription type
         config = replace(config, retain_ordering=details.source.subscriptionType == FAILOVER)
     return replace(
         config,
@@ -288,8 +292,8 @@ def merge(existing: _C, sent: _C) -> _C:
         is_exact = existing.processing_guarantees == EFFECTIVELY_ONCE
         if is_exact and sent.parallelism not in (None, existing.parallelism):
             raise InvalidConfig(
-                "parallelism: that of a source with EFFECTIVELY_ONCE stays, as each instance has its own position;"
-                " delete the source and create it again"
+                "parallelism of a source with EFFECTIVELY_ONCE cannot be changed, as each instance has its own "
+                "position: delete and recreate the source"
             )
     resources = existing.resources
     if resources is not None and sent.resources is not None:

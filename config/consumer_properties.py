@@ -1,7 +1,7 @@
 """`consumerProperties` of an input: consumer settings by their names in Pulsar's Java client.
 
-Values are texts, because a record's map has no other type. Settings that an instance decides itself, or that have their
-own field, are rejected by name, as are unknown names.
+Values are strings, because a record's map has no other type. Settings that an instance determines itself, or that have
+a separate field, are rejected by name, as are unknown names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class _Property(NamedTuple):
-    """How a property is read: the client setting that it maps to, and the parser of its value."""
+    """How a property is read: the corresponding client setting, and the parser of its value."""
 
     setting: str
     read: Callable[[str], Any]
@@ -61,46 +61,46 @@ KNOWN: Mapping[str, _Property] = {
         "expire_time_of_incomplete_chunked_message_ms", _number(0, _INT32_MAX)
     ),
 }
-"""Pulsar's name -> setting of our client."""
+"""Settings of our client by Pulsar's name."""
 
 _INSTEAD = {
-    "ackTimeoutMillis": "timeoutMs says it",
-    "tickDurationMillis": "timeoutMs says how long a message may take",
-    "consumerName": "instances name their consumers",
-    "cryptoFailureAction": "cryptoConfig says it",
-    "cryptoKeyReader": "cryptoConfig says it",
-    "deadLetterPolicy": "maxMessageRetries and deadLetterTopic say it",
-    "properties": "instances say by them who they are",
-    "regexSubscriptionMode": "the pattern's domain says it",
-    "retryEnable": "maxMessageRetries says how often a message comes again",
-    "subscriptionInitialPosition": "subscriptionPosition says it",
-    "subscriptionName": "subName says it",
-    "subscriptionType": "retainOrdering and retainKeyOrdering say it",
-    "topicNames": "inputs says it",
-    "topicsPattern": "it is a field of its own",
+    "ackTimeoutMillis": "set timeoutMs instead",
+    "tickDurationMillis": "set timeoutMs instead",
+    "consumerName": "instances set consumer names",
+    "cryptoFailureAction": "set cryptoConfig instead",
+    "cryptoKeyReader": "set cryptoConfig instead",
+    "deadLetterPolicy": "set maxMessageRetries and deadLetterTopic instead",
+    "properties": "instances set the properties to identify themselves",
+    "regexSubscriptionMode": "the pattern's domain determines the mode",
+    "retryEnable": "set maxMessageRetries instead",
+    "subscriptionInitialPosition": "set subscriptionPosition instead",
+    "subscriptionName": "set subName instead",
+    "subscriptionType": "set retainOrdering or retainKeyOrdering instead",
+    "topicNames": "set inputs instead",
+    "topicsPattern": "set the field topicsPattern instead",
 }
 
 
 def read_consumer_properties(properties: Mapping[str, str], where: str = "consumerProperties") -> dict[str, Any]:
-    """Return the matching settings of our client's consumer, by our names.
+    """Return the corresponding settings of our client's consumer, by our names.
 
     Args:
         properties: properties by Pulsar's names.
-        where: name of the map, for errors.
+        where: name of the map, for error messages.
 
     Raises:
-        InvalidConfig: a property is unknown, has to be set elsewhere, or has an invalid value.
+        InvalidConfig: a property is unknown, must be set elsewhere, or has an invalid value.
     """
     settings = {}
     for name, text in properties.items():
         if name in _INSTEAD:
-            raise InvalidConfig(f"{where}.{name}: {_INSTEAD[name]}; leave it out")
+            raise InvalidConfig(f"{where}.{name} is not supported: {_INSTEAD[name]}")
         if name not in KNOWN:
-            from difflib import get_close_matches  # slow to import, and only needed after a typing error
+            from difflib import get_close_matches  # slow to import, and only needed after a typo
 
             near = get_close_matches(name, KNOWN, n=1, cutoff=0.5)
-            advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(KNOWN))}"
-            raise InvalidConfig(f"{where}: unknown property {name[:80]!a}; {advice}")
+            advice = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(KNOWN))}"
+            raise InvalidConfig(f"{where}: unknown property {name[:80]!a}: {advice}")
         known = KNOWN[name]
         try:
             settings[known.setting] = known.read(text)

@@ -1,12 +1,12 @@
 """Conversion of FunctionConfig from and to JSON and the record in the metadata topic, and updates.
 
-Reading: fields not supported by this version are collected in `FunctionConfig.refused` instead of raising here, so that
-Pulsar's rules, with their known texts, come first.
+When reading, fields not supported by this version are collected in `FunctionConfig.refused` instead of raising
+immediately, so that Pulsar's rules, with their known messages, are checked first.
 
-Updates: sent settings replace stored ones, except those marked as fixed in the table. Sent means not None; apart from
-fields replaced as a whole, only `logTopic` and `output` can be cleared, by an empty text. `subscriptionPosition` is the
-start of a new subscription and has no meaning for an existing one. Pulsar's own tools send its default, Latest, with
-every update, so it counts as not sent; Earliest is intentional, and rejected.
+In an update, sent settings replace stored settings, except those marked as fixed in the table. Sent means not None.
+Apart from fields replaced as a whole, only `logTopic` and `output` can be cleared, with an empty string.
+`subscriptionPosition` is the start of a new subscription and has no meaning for an existing one. Pulsar's own tools
+send its default, Latest, with every update, so Latest counts as not sent. Earliest is intentional, and is rejected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def read_function_config(json_object: Json) -> FunctionConfig:
     """Parse a config from JSON, without defaults or checks across fields.
 
     Raises:
-        InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
+        InvalidConfig: a field is unknown or has a value of the wrong type. For an unknown field, the message suggests
+          the
+            nearest known name.
     """
     sent = {name: value for name, value in json_object.items() if value is not None}
     values = read_fields(FIELDS_BY_NAME, sent)
@@ -77,7 +79,7 @@ def _refused(values: Json) -> dict[str, str]:
 
 
 def _inputs(values: Json) -> Mapping[str, ConsumerSpec]:
-    """Apply the fields for inputs in Pulsar's order; a later one refines the same topic."""
+    """Apply the fields for inputs in Pulsar's order. A later field refines the same topic."""
     specs: dict[str, ConsumerSpec] = dict.fromkeys(values.get("inputs", ()), ConsumerSpec())
     if pattern := values.get("topicsPattern"):
         specs[pattern] = ConsumerSpec(is_regex_pattern=True)
@@ -97,12 +99,14 @@ def _output_schema(values: Json) -> dict[str, Any]:
     output = values.get("output") or next(iter(given))  # optional in an update
     text = given.pop(output, None)
     if given or text is None:
-        raise InvalidConfig(f"customSchemaOutputs: {shown(next(iter(given)))} is not the output topic; name {output}")
+        raise InvalidConfig(
+            f"customSchemaOutputs: {shown(next(iter(given)))} is not the output topic: expected {output}"
+        )
     spec = _custom_schema("outputs", output, text)
     if values.get("outputSchemaType") not in (None, spec.schema_type):
         raise InvalidConfig(
-            f"outputSchemaType {values['outputSchemaType']} contradicts customSchemaOutputs {spec.schema_type};"
-            " leave one out"
+            f"outputSchemaType {values['outputSchemaType']} contradicts customSchemaOutputs {spec.schema_type}: set "
+            f"only one of them"
         )
     return {
         "output_schema_type": spec.schema_type,
@@ -111,7 +115,7 @@ def _output_schema(values: Json) -> dict[str, Any]:
 
 
 def _custom_schema(side: str, topic: str, text: str) -> ConsumerSpec:
-    """Parse the value of a topic in customSchemaInputs or -Outputs: a type, or the JSON text of a consumer config."""
+    """Parse a topic's value in customSchemaInputs or -Outputs: a type, or the JSON of a consumer config."""
     if not text.lstrip().startswith("{"):
         return ConsumerSpec(schema_type=text or None)
     what = f"Incorrect custom schema {side},Topic {topic}"
@@ -127,28 +131,31 @@ def _language(values: Json) -> str | None:
     """Return the language implied by the package."""
     if values.get("py"):
         if values.get("runtime") not in (None, "PYTHON"):
-            raise InvalidConfig(f"runtime {values['runtime']} contradicts py, a Python file; leave runtime out")
+            raise InvalidConfig(f"runtime {values['runtime']} contradicts py, a Python file: remove runtime")
         return "PYTHON"
     return "JAVA" if values.get("jar") else "GO" if values.get("go") else None
 
 
 def runtime_options(text: str | None) -> dict[str, Any]:
-    """Return the config attributes set by the text of customRuntimeOptions.
+    """Return the config attributes set by customRuntimeOptions.
 
     Raises:
-        InvalidConfig: the text is not a JSON object, or has a field not in `RUNTIME_OPTIONS` or an invalid value.
+        InvalidConfig: the value is not a JSON object, or contains a field that is not in `RUNTIME_OPTIONS` or is
+          invalid.
     """
     if not text:
         return {}
     try:
         options = read_object("customRuntimeOptions", read_json(text))
     except NotJson:
-        raise InvalidConfig(f"customRuntimeOptions must be JSON, not {shown(text)}") from None
+        raise InvalidConfig(f"customRuntimeOptions must be a JSON object, not {shown(text)}") from None
     if options.pop(ENCRYPTION_MARK, True) is not True:
-        raise InvalidConfig(f"customRuntimeOptions.{ENCRYPTION_MARK} follows from cryptoConfig; leave it out")
+        raise InvalidConfig(f"customRuntimeOptions.{ENCRYPTION_MARK} is derived from cryptoConfig: remove this field")
     for name in options:
         if name not in RUNTIME_OPTIONS:
-            raise InvalidConfig(f"customRuntimeOptions: unknown field {name}; known are {', '.join(RUNTIME_OPTIONS)}")
+            raise InvalidConfig(
+                f"customRuntimeOptions: unknown field {name!r}: expected one of {', '.join(RUNTIME_OPTIONS)}"
+            )
     return attributes(FIELDS_BY_NAME, read_fields(FIELDS_BY_NAME, options, "customRuntimeOptions"))
 
 
@@ -172,7 +179,7 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
 
 
 def options_text(chosen: Json, inputs: Mapping[str, ConsumerSpec], producer: ProducerSpec | None) -> str:
-    """Return customRuntimeOptions of a record: options, and a mark if messages are encrypted.
+    """Return customRuntimeOptions for a record: options, and a mark if messages are encrypted.
 
     Args:
         chosen: `RUNTIME_OPTIONS` that are set.
@@ -192,11 +199,11 @@ def _subscription_type(config: FunctionConfig) -> str:
 
 
 def from_details(details: FunctionDetails) -> FunctionConfig:
-    """Convert a record to the complete config that it came from."""
+    """Convert a record to the complete config that it was created from."""
     config = from_message(FunctionConfig, details)
     return replace(
         config,
-        # Our records have all of these; records of other systems may have them empty.
+        # Our records have all of these; in records of other systems they may be empty.
         user_config=config.user_config or {},
         max_message_retries=details.retryDetails.maxMessageRetries if details.HasField("retryDetails") else None,
         parallelism=details.parallelism,
@@ -207,9 +214,9 @@ def from_details(details: FunctionDetails) -> FunctionConfig:
 
 
 def to_json(metadata: FunctionMetaData) -> dict[str, Any]:
-    """Return the response to GET: Pulsar's fields in Pulsar's order, without empty ones.
+    """Return the response to GET: Pulsar's fields in Pulsar's order, without empty fields.
 
-    The `RUNTIME_OPTIONS` are our additions and only included if set.
+    The `RUNTIME_OPTIONS` are our additions, and only included if set.
     """
     return show(from_details(metadata.functionDetails))
 
@@ -243,8 +250,8 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
 def _check_position(existing: FunctionConfig, sent: FunctionConfig) -> None:
     if sent.subscription_position == "Earliest" != existing.subscription_position:
         raise InvalidConfig(
-            "subscriptionPosition cannot be altered: the subscription exists and goes on where it is; leave it out, and"
-            " let functions reset-cursor process again what came before"
+            "subscriptionPosition cannot be altered, as the subscription already exists: remove subscriptionPosition, "
+            "and run functions reset-cursor to reprocess earlier messages"
         )
 
 
@@ -253,17 +260,17 @@ def _check_runtime(existing: FunctionConfig, sent: FunctionConfig) -> None:
         sent.runtime_env, existing.runtime_env,
     ):  # fmt: skip
         raise InvalidConfig(
-            f"runtimeEnv {existing.runtime_env or 'process'} cannot be altered to {sent.runtime_env}: a Spark function"
-            " keeps its place in another way; delete and recreate the function"
+            f"runtimeEnv {existing.runtime_env or 'process'} cannot be altered to {sent.runtime_env}, as Spark "
+            f"functions store their position differently: delete and recreate the function"
         )
 
 
 def merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:
-    """Return the inputs after an update, which may change the settings of inputs, but not add or remove any."""
+    """Return the inputs after an update, which may change the settings of inputs, but not add or remove inputs."""
     for topic, spec in sent.items():
         if topic not in existing:
             raise InvalidConfig("Input Topics cannot be altered")
         if spec.is_regex_pattern != existing[topic].is_regex_pattern:
             raise InvalidConfig(f"isRegexPattern for input topic {topic} cannot be altered")
-    # A bare topic name in `inputs` must not reset the serde of the stored spec.
+    # A bare topic name in `inputs` must not reset the SerDe of the stored spec.
     return {**existing, **{topic: spec for topic, spec in sent.items() if spec != ConsumerSpec()}}

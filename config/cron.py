@@ -1,4 +1,4 @@
-"""Start times of a Spark function's runs, in UTC, by a cron expression as read by `schedule`."""
+"""Start times of a Spark function's runs, in UTC, from a cron expression as read by `schedule`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Cron:
     """A cron expression.
 
     Attributes:
-        text: as passed to `read_cron`.
+        text: the expression passed to `read_cron`.
     """
 
     text: str
 
     def next_after(self, time_ms: int) -> int:
-        """Return the first due time after another time, both in ms since 1970."""
+        """Return the first due time after a time, both in ms since 1970."""
         due = Schedule(self.text, field="cron").next_after(datetime.fromtimestamp(time_ms / 1000, UTC))
         return NEVER_MS if due is None else int(due.timestamp() * 1000)
 
@@ -35,6 +35,6 @@ def read_cron(text: str) -> Cron:
         InvalidConfig: the expression is invalid or never due.
     """
     if len(text) > 1000:
-        raise InvalidConfig(f"invalid cron: {len(text)} characters: expected at most 1,000")
+        raise InvalidConfig(f"cron is too long ({len(text)} characters): expected at most 1,000")
     Schedule(text, field="cron")
     return Cron(text)

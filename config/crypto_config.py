@@ -1,7 +1,7 @@
-"""`cryptoConfig` of an input or of the producer: the keys for decryption or encryption, and what to do without them.
+"""`cryptoConfig` of an input or the producer: keys for decryption or encryption, and what to do if they are missing.
 
-Keys are found by a class of the function's package, or by one of `READERS`, which read files on the worker. A record
-contains the locations of keys, never the keys: every user who can view the function can read its record.
+Keys are found by a class in the function's package, or by one of `READERS`, which read files on the worker. A record
+contains the locations of keys, never the keys, because every user who can view the function can read its record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .table import OBJECT, TEXT, TEXTS, one_of, option, shown
 PRODUCER_ACTIONS = ("FAIL", "SEND")
 CONSUMER_ACTIONS = ("FAIL", "DISCARD", "CONSUME")
 KEY_NAMES_MAX = 100
-"""Each costs an RSA operation per data key, and half a kilobyte per entry."""
+"""Each key costs an RSA operation per data key, and half a kilobyte per entry."""
 
 FILES = "files"
 URIS = "uris"
@@ -36,54 +36,57 @@ class CryptoConfig:
     """How messages of an input are decrypted, or outgoing messages encrypted."""
 
     key_reader: str | None = option(
-        "cryptoKeyReaderClassName", TEXT, "module.Class that finds keys; or one of the known ones, for files.",
+        "cryptoKeyReaderClassName", TEXT, "Key reader, as module.Class, or one of the built-in readers for files.",
         record="cryptoKeyReaderClassName",
     )  # fmt: skip
     key_reader_config: Mapping[str, Any] | None = option(
-        "cryptoKeyReaderConfig", OBJECT, "What the class is made with, by names.", record="cryptoKeyReaderConfig"
+        "cryptoKeyReaderConfig", OBJECT, "Arguments of the key reader, by name.", record="cryptoKeyReaderConfig"
     )
     encryption_keys: tuple[str, ...] = option(
         "encryptionKeys", TEXTS._replace(show=lambda names: list(names) or None, store=list, load=tuple),
-        "Names of the public keys; who has the private key of any one can read.",
+        "Names of the public keys. Messages can be decrypted with the private key of any one of them.",
         unset=(), record="producerEncryptionKeyName",
     )  # fmt: skip
     producer_action: str | None = option(
         "producerCryptoFailureAction", one_of(*PRODUCER_ACTIONS),
-        "A public key is missing: FAIL, nothing goes out; SEND, in the clear.",
+        "Action if a public key is missing. FAIL: send no messages; SEND: send messages in clear text.",
         unset="FAIL", default="FAIL", record="producerCryptoFailureAction",
     )  # fmt: skip
     consumer_action: str | None = option(
         "consumerCryptoFailureAction", one_of(*CONSUMER_ACTIONS),
-        "Messages that cannot be decrypted: FAIL, they come again; DISCARD; CONSUME, as they are.",
+        "Action for messages that cannot be decrypted. FAIL: redeliver them; DISCARD: drop them; CONSUME: deliver them "
+        "encrypted.",
         unset="FAIL", default="FAIL", record="consumerCryptoFailureAction",
     )  # fmt: skip
 
 
 def check_crypto(config: CryptoConfig | None, where: str, *, is_of_producer: bool) -> None:
-    """Reject a config without a reader, a producer's without key names, and reader configs without keys.
+    """Reject a config without a reader, a producer's config without key names, and reader configs without keys.
 
     Args:
-        config: may be None.
-        where: path of the config, for errors.
-        is_of_producer: whether it encrypts.
+        config: the config, or None.
+        where: path of the config, for error messages.
+        is_of_producer: whether the config is for encryption.
 
     Raises:
-        InvalidConfig: names the field, and the expected value.
+        InvalidConfig: a field is invalid. The message contains the field and the expected value.
     """
     if config is None:
         return
     if not config.key_reader:
         raise InvalidConfig(
-            f"CryptoKeyReader class name required: {where}.cryptoKeyReaderClassName; give module.Class of the package,"
-            f" or one of {', '.join(READERS)}"
+            f"CryptoKeyReader class name required: {where}.cryptoKeyReaderClassName: expected module.Class in the "
+            f"package, or one of {', '.join(READERS)}"
         )
     if is_of_producer and not config.encryption_keys:
         raise InvalidConfig(
-            f"Must provide encryption key name for crypto key reader: {where}.encryptionKeys; give the names of the"
-            " public keys"
+            f"Must provide encryption key name for crypto key reader: {where}.encryptionKeys: set the names of the "
+            f"public keys"
         )
     if len(config.encryption_keys) > KEY_NAMES_MAX or not all(config.encryption_keys):
-        raise InvalidConfig(f"{where}.encryptionKeys: {KEY_NAMES_MAX} names at most, and none empty")
+        raise InvalidConfig(
+            f"invalid {where}.encryptionKeys: expected at most {KEY_NAMES_MAX} names, none of them empty"
+        )
     for name, reason in _refused(config, is_of_producer=is_of_producer):
         raise InvalidConfig(f"{where}.{name}: {reason}")
 
@@ -93,29 +96,32 @@ def _refused(config: CryptoConfig, *, is_of_producer: bool) -> Iterator[tuple[st
     kind = READERS.get(reader)
     if kind is None:
         if "." not in reader.strip("."):
-            yield "cryptoKeyReaderClassName", f"{shown(reader)} is neither module.Class nor one of {', '.join(READERS)}"
+            yield (
+                "cryptoKeyReaderClassName",
+                f"invalid class {shown(reader)}: expected module.Class or one of {', '.join(READERS)}",
+            )
         return
     known = _FILES_CONFIG if kind == FILES else _URIS_CONFIG
     for name, value in given.items():
         if name not in known:
-            yield "cryptoKeyReaderConfig", f"{reader} has no {shown(name)}; it has {', '.join(known)}"
+            yield "cryptoKeyReaderConfig", f"{reader} does not support {shown(name)}: expected {', '.join(known)}"
         elif name in ("publicKeys", "privateKeys"):
             if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-                yield f"cryptoKeyReaderConfig.{name}", "it must be an object of URIs by the names of keys"
+                yield f"cryptoKeyReaderConfig.{name}", "must be a JSON object with a URI for each key name"
         elif not isinstance(value, str):
-            yield f"cryptoKeyReaderConfig.{name}", "it must be a text"
+            yield f"cryptoKeyReaderConfig.{name}", "must be a string"
         if "rivate" in name and any(
             _holds_key(uri) for uri in (value.values() if isinstance(value, dict) else [value])
         ):
             yield (
                 f"cryptoKeyReaderConfig.{name}",
-                "a private key would be shown to all who may look at the function; put it into a file on the workers"
-                " and give file:///path",
+                "a private key would be visible to all users who can view the function: store it in a file on the "
+                "workers, and set file:///path",
             )
     for kind, is_needed in (("public", bool(config.encryption_keys)), ("private", not is_of_producer)):
         names = [name for name in known if kind in name.lower()]
         if is_needed and not any(given.get(name) for name in names):
-            yield "cryptoKeyReaderConfig", f"{reader} finds no {kind} key; give {' or '.join(names)}"
+            yield "cryptoKeyReaderConfig", f"{reader} has no {kind} key: set {' or '.join(names)}"
 
 
 def _holds_key(uri: object) -> bool:

@@ -17,30 +17,34 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def check_consumer_properties(specs: Mapping[str, ConsumerSpec], *, is_ordered: bool) -> None:
-    """Reject consumer properties that are unknown, duplicated, or impossible.
+    """Reject consumer properties that are unknown, duplicated, or unsupported.
 
     Args:
         specs: all inputs.
-        is_ordered: each topic has one reader at a time.
+        is_ordered: whether each topic has one reader at a time.
     """
     for topic, spec in specs.items():
         where = f"inputSpecs[{topic}].consumerProperties"
         settings = read_consumer_properties(spec.consumer_properties, where)
         if "receiver_queue_size" in settings and spec.receiver_queue_size is not None:
-            raise InvalidConfig(f"{where}.receiverQueueSize: the field receiverQueueSize is given too; leave one out")
+            raise InvalidConfig(
+                f"{where}.receiverQueueSize duplicates the field receiverQueueSize: set only one of them"
+            )
         if settings.get("read_compacted") and not is_ordered:
-            raise InvalidConfig(f"{where}.readCompacted: it needs retainOrdering, as compacted topics have one reader")
+            raise InvalidConfig(
+                f"{where}.readCompacted requires retainOrdering, as compacted topics support only one reader"
+            )
 
 
 def check_pattern(text: str) -> None:
-    """Reject a topics pattern that is invalid or cannot be matched in bounded time."""
+    """Reject a topic pattern that is invalid or cannot be matched in bounded time."""
     if len(text) > PATTERN_CHARACTERS_MAX:
-        raise InvalidConfig(f"topicsPattern of {len(text)} characters is longer than {PATTERN_CHARACTERS_MAX}")
+        raise InvalidConfig(f"topicsPattern of {len(text)} characters exceeds the limit of {PATTERN_CHARACTERS_MAX}")
     try:
         compile_pattern(text)
         re.compile(text)
     except (InvalidPattern, PatternNotSupported, re.error) as error:
-        raise InvalidConfig(f"topicsPattern {printable(text)} is refused: {error}") from error
+        raise InvalidConfig(f"invalid topicsPattern {printable(text)}: {error}") from error
 
 
 def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None:
@@ -63,10 +67,12 @@ def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None
     }
     for name, number in numbers.items():
         if number is not None and not 0 <= number <= _INT32_MAX:
-            raise InvalidConfig(f"producerConfig.{name} {number} is not between 0 and {_INT32_MAX}")
+            raise InvalidConfig(f"invalid producerConfig.{name} {number}: expected 0 to {_INT32_MAX}")
     builders = {one for one in (spec.batch_builder, batching.batch_builder, batch_builder) if one}
     if len(builders) > 1:
-        raise InvalidConfig(f"batchBuilder is given as {' and as '.join(sorted(builders))}; leave one out")
+        raise InvalidConfig(
+            f"batchBuilder has conflicting values {' and '.join(sorted(builders))}: set only one of them"
+        )
 
 
 def refused_of_exact(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
@@ -75,13 +81,14 @@ def refused_of_exact(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
     if batching.enabled is False or batching.max_publish_delay_ms or batching.max_messages or batching.max_bytes:
         yield (
             "producerConfig.batchingConfig",
-            "under EFFECTIVELY_ONCE the outputs of an input entry are one entry; leave it out, or use ATLEAST_ONCE",
+            "with EFFECTIVELY_ONCE, the outputs of an input entry always form one entry; remove this field, or use "
+            "ATLEAST_ONCE",
         )
 
 
 def refused_of_source(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
     """Yield the producer settings not supported by sources, with the reason."""
-    why = "a source sends what it has read in entries of its own making; leave it out"
+    why = "sources use fixed batching settings; remove this field"
     given = {
         "maxPendingMessages": spec.max_pending_messages,
         "maxPendingMessagesAcrossPartitions": spec.max_pending_messages_across_partitions,
@@ -95,6 +102,6 @@ def refused_of_source(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
 def refused_of_spark(producer: ProducerSpec) -> Iterator[tuple[str, str]]:
     """Yield the producer settings not supported by Spark runs, with the reason."""
     for name, _ in refused_of_source(producer):
-        yield name, "a run writes with settings of its own; leave it out"
+        yield name, "Spark runs use fixed producer settings; remove this field"
     if producer.crypto_config is not None:
-        yield "producerConfig.cryptoConfig", "runs of Spark functions do not encrypt; use runtimeEnv process"
+        yield "producerConfig.cryptoConfig", "Spark runs do not support encryption; use runtimeEnv process"

@@ -1,7 +1,7 @@
-"""Validation rules of a FunctionConfig, in Pulsar's order and with Pulsar's texts.
+"""Validation rules of a FunctionConfig, in Pulsar's order and with Pulsar's messages.
 
-Our own rules follow: settings not supported by this version are rejected by name, with advice. The text of a Pulsar
-rule comes first in its message, so that scripts that match it still work.
+Our own rules follow: settings not supported by this version are rejected by name, with advice. The message of a Pulsar
+rule starts with Pulsar's own text, so that scripts that match it still work.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from .sql_function import check_sql
 from .table import fields_of
 
 MAX_NAME_BYTES = 128
-"""For tenant, namespace and name: they are part of file names, process titles, socket paths and consumer names."""
+"""For tenant, namespace and name, which are part of file names, process titles, socket paths and consumer names."""
 MAX_SUBSCRIPTION_BYTES = 1024
 RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
 """Prefixes of the broker's own cursors."""
 MAX_PARTITIONS = 100_000
-"""Maximum tasks of one Spark run; each costs the driver some milliseconds and memory."""
+"""Maximum number of tasks in a Spark run. Each costs the driver a few milliseconds and some memory."""
 MIN_RUN_TIME_LIMIT_MS = 100
-"""Short stalls of the machine must not end a process."""
+"""Short stalls of the machine must not stop a process."""
 MAX_RUN_TIME_LIMIT_MS = 24 * 3600 * 1000
 MIN_INTERVAL_MS = 1000
-"""Minimum interval between runs; each takes the driver some tenths of a second."""
+"""Minimum interval between runs. Each takes the driver some tenths of a second."""
 _INT32_MAX = (1 << 31) - 1
 _C = TypeVar("_C")
 
@@ -64,15 +64,15 @@ class Named(Protocol):
 
     @property
     def tenant(self) -> str | None:
-        """Its tenant."""
+        """Tenant of the component."""
 
     @property
     def namespace(self) -> str | None:
-        """Its namespace."""
+        """Namespace of the component."""
 
     @property
     def name(self) -> str | None:
-        """Its name."""
+        """Name of the component."""
 
 
 def with_defaults(config: _C) -> _C:
@@ -86,7 +86,7 @@ def with_defaults(config: _C) -> _C:
 
 
 def overlay(existing: _C, sent: _C) -> _C:
-    """Return the existing config with sent values replacing stored ones; an empty text clears a value."""
+    """Return the existing config with sent values replacing stored values. An empty string clears a value."""
     values = {field.attribute: getattr(sent, field.attribute) for field in fields_of(type(sent))}
     given = {name: None if value == "" else value for name, value in values.items() if value is not None}
     return dataclasses.replace(existing, **given)  # type: ignore[type-var]
@@ -101,7 +101,7 @@ def check_fixed(existing: _C, sent: _C) -> None:
 
 
 def refusals(config: object, where: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and reason of every setting in a config that is not supported."""
+    """Yield the name of every unsupported setting in a config, with the reason."""
     for field in fields_of(type(config)):
         if field.refused and getattr(config, field.attribute):
             yield where + field.name, field.refused
@@ -126,24 +126,24 @@ def check(config: FunctionConfig) -> None:
 
 
 def check_name(config: Named, what: str) -> None:
-    """Reject a missing tenant, namespace or component name, or one that is not usable in file names."""
+    """Reject a missing tenant, namespace or component name, or a name that cannot be used in file names."""
     for part, text in (("Tenant", config.tenant), ("Namespace", config.namespace), (f"{what} name", config.name)):
         if not text:
             raise InvalidConfig(f"{part} is not provided")
         if (size := len(text.encode("utf-8", "replace"))) > MAX_NAME_BYTES:
-            raise InvalidConfig(f"{part} {text[:40]!a} of {size} bytes is longer than {MAX_NAME_BYTES} bytes")
+            raise InvalidConfig(f"{part} {text[:40]!a} of {size} bytes exceeds the limit of {MAX_NAME_BYTES} bytes")
     name = config.name or ""
     if name in (".", "..") or "/" in name or ":" in name or not name.isprintable():
-        raise InvalidConfig(f"{what} name {name[:40]!a} must be of printable characters without / and :")
+        raise InvalidConfig(f"invalid {what} name {name[:40]!a}: must contain only printable characters except / and :")
 
 
 def check_subscription_name(name: str, field: str) -> None:
     """Reject an invalid subscription name, or one used by the broker itself."""
     if name.startswith(RESERVED_SUBSCRIPTIONS):
-        raise InvalidConfig(f"{field} {name[:40]!a} is reserved for subscriptions of the broker; choose another")
+        raise InvalidConfig(f"{field} {name[:40]!a} is reserved for the broker: use another name")
     if _has_controls(name) or len(name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
         raise InvalidConfig(
-            f"{field} {name[:40]!a} must be at most {MAX_SUBSCRIPTION_BYTES} bytes without control characters"
+            f"invalid {field} {name[:40]!a}: must have at most {MAX_SUBSCRIPTION_BYTES} bytes and no control characters"
         )
 
 
@@ -152,7 +152,7 @@ def _check_name(config: FunctionConfig) -> None:
     check_subscription_name(config.sub_name or "", "subName")
     fqfn = f"{config.tenant}/{config.namespace}/{config.name}"
     if config.sent_fqfn and config.sent_fqfn != fqfn:
-        raise InvalidConfig(f"fqfn {config.sent_fqfn} is not {fqfn}, the name in the request; leave fqfn out")
+        raise InvalidConfig(f"fqfn {config.sent_fqfn} does not match {fqfn}, the name in the request: remove fqfn")
 
 
 def check_inputs(specs: Mapping[str, ConsumerSpec], no_input: str) -> None:
@@ -166,7 +166,7 @@ def check_inputs(specs: Mapping[str, ConsumerSpec], no_input: str) -> None:
             continue
         parsed = check_topic("Input", topic)
         if parsed in seen:
-            raise InvalidConfig(f"Input topics {seen[parsed]} and {topic} are the same topic; leave one out")
+            raise InvalidConfig(f"Input topics {seen[parsed]} and {topic} are the same topic: remove one of them")
         seen[parsed] = topic
 
 
@@ -188,11 +188,11 @@ def _check_topics(config: FunctionConfig) -> None:
     check_producer(config.producer or ProducerSpec(), config.batch_builder)
     for name, secret in (config.secrets or {}).items():
         if not isinstance(secret, str | dict):
-            raise InvalidConfig(f"secrets.{name} must be a text, or an object that says where it is")
+            raise InvalidConfig(f"secrets.{name} must be a string, or a JSON object with the location of the secret")
 
 
 def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
-    """Reject an invalid dead-letter topic, or one that is an input: rejected messages would be redelivered forever."""
+    """Reject an invalid dead-letter topic, or one that is an input, which would redeliver messages forever."""
     if check_topic("DeadLetter", topic) in {parse_topic_name(one) for one in inputs}:
         raise InvalidConfig(
             f"DeadLetter topic {topic} is also being used as an input topic (topics must be one or the other)"
@@ -211,7 +211,7 @@ def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:
 
 
 def check_keys_of_letters(specs: Mapping[str, ConsumerSpec]) -> None:
-    """Reject inputs with different encryption keys: their dead letters all go to one topic."""
+    """Reject inputs with different encryption keys, because their dead letters all go to one topic."""
     found: dict[tuple[object, ...], str] = {}
     for topic, spec in specs.items():
         crypto = spec.crypto_config
@@ -220,19 +220,22 @@ def check_keys_of_letters(specs: Mapping[str, ConsumerSpec]) -> None:
             found.setdefault(said, topic)
     if len(found) > 1:
         raise InvalidConfig(
-            f"inputSpecs[…].cryptoConfig: the encryptionKeys of {' and '.join(sorted(found.values()))} differ, and dead"
-            " letters of all inputs are encrypted alike; give the same, or leave out all but one"
+            f"inputSpecs[…].cryptoConfig: the encryptionKeys of {' and '.join(sorted(found.values()))} differ, but "
+            f"dead letters of all inputs are encrypted with the same keys: set the same keys, or set them for only one "
+            f"input"
         )
 
 
 def check_topic(what: str, text: str) -> TopicName:
-    """Parse a topic name and reject invalid ones."""
+    """Parse a topic name and reject invalid names."""
     try:
         name = parse_topic_name(text)
     except InvalidTopicName as exc:
         raise InvalidConfig(f"{what} topic {printable(text)} is invalid") from exc
     if name.local in (".", "..") or _has_controls(name.local):
-        raise InvalidConfig(f"{what} topic {printable(text)} is invalid: . and .. and control characters are refused")
+        raise InvalidConfig(
+            f"{what} topic {printable(text)} is invalid: must not be . or .. and must not contain control characters"
+        )
     return name
 
 
@@ -245,7 +248,7 @@ def check_amounts(parallelism: int, resources: Resources, what: str) -> None:
     if parallelism <= 0:
         raise InvalidConfig(f"{what} parallelism must be a positive number")
     if parallelism > MAX_PARALLELISM:
-        raise InvalidConfig(f"{what} parallelism {parallelism} is more than the {MAX_PARALLELISM} instances allowed")
+        raise InvalidConfig(f"{what} parallelism {parallelism} exceeds the limit of {MAX_PARALLELISM} instances")
     for name, amount in (("cpu", resources.cpu), ("ram", resources.ram), ("disk", resources.disk)):
         if amount is not None and not amount > 0:
             raise InvalidConfig(f"The {name} allocation for the function must be positive")
@@ -257,21 +260,19 @@ def _check_numbers(config: FunctionConfig) -> None:
         raise InvalidConfig("Function timeout must be a positive number")
     for name, number in (("timeoutMs", config.timeout_ms), ("maxMessageRetries", config.max_message_retries)):
         if number is not None and number > _INT32_MAX:
-            raise InvalidConfig(f"{name}: {number} is more than {_INT32_MAX}; give less")
+            raise InvalidConfig(f"{name}: {number} exceeds the limit of {_INT32_MAX}")
     calls = config.max_pending_async_requests
     if calls is not None and not 1 <= calls <= MAX_ASYNC_CALLS:
-        raise InvalidConfig(
-            f"maxPendingAsyncRequests: {calls} is not between 1 and {MAX_ASYNC_CALLS}, as many messages as an instance"
-            " holds"
-        )
+        raise InvalidConfig(f"invalid maxPendingAsyncRequests {calls}: expected 1 to {MAX_ASYNC_CALLS}")
     limit_ms = config.run_time_limit_ms
     if limit_ms is not None and not MIN_RUN_TIME_LIMIT_MS <= limit_ms <= MAX_RUN_TIME_LIMIT_MS:
         raise InvalidConfig(
-            f"runTimeLimitMs: {limit_ms} is not between {MIN_RUN_TIME_LIMIT_MS} and {MAX_RUN_TIME_LIMIT_MS}"
+            f"invalid runTimeLimitMs {limit_ms}: expected {MIN_RUN_TIME_LIMIT_MS} to {MAX_RUN_TIME_LIMIT_MS}"
         )
     if limit_ms is not None and config.runtime_env not in (None, PROCESS):
         raise InvalidConfig(
-            f"runTimeLimitMs: only a process can be ended, and runtimeEnv is {config.runtime_env}; leave one out"
+            f"runTimeLimitMs is only supported with runtimeEnv process, not {config.runtime_env}: remove "
+            f"runTimeLimitMs or runtimeEnv"
         )
 
 
@@ -282,8 +283,8 @@ def _check_contradictions(config: FunctionConfig) -> None:
         raise InvalidConfig("Message timeout can only be specified with processing guarantee is ATLEAST_ONCE")
     if config.timeout_ms is not None and config.auto_ack is False:
         raise InvalidConfig(
-            "timeoutMs: with autoAck false a message that the function has not acknowledged does not come again by"
-            " itself; leave it out"
+            "timeoutMs has no effect with autoAck false, as unacknowledged messages are not redelivered automatically: "
+            "remove timeoutMs"
         )
     if retries is not None and retries >= 0 and guarantees == EFFECTIVELY_ONCE:
         raise InvalidConfig("MaxMessageRetries and Effectively once don't gel well")
@@ -291,8 +292,8 @@ def _check_contradictions(config: FunctionConfig) -> None:
         raise InvalidConfig("Dead Letter Topic specified, however max retries is set to infinity")
     if retries is not None and retries > 0 and guarantees == ATMOST_ONCE:
         raise InvalidConfig(
-            f"maxMessageRetries: {retries} with ATMOST_ONCE would process a message again; leave it at 0, which with"
-            " deadLetterTopic keeps what failed, or use ATLEAST_ONCE"
+            f"maxMessageRetries {retries} with ATMOST_ONCE would process messages twice: set maxMessageRetries to 0, "
+            f"which sends failed messages to deadLetterTopic, or use ATLEAST_ONCE"
         )
     if config.retain_ordering and config.retain_key_ordering:
         raise InvalidConfig("Only one of retain ordering or retain key ordering can be set")
@@ -316,14 +317,14 @@ def _check_window(config: FunctionConfig) -> None:
         raise InvalidConfig("Window length is not specified")
     if None not in lengths:
         raise InvalidConfig("Window length for time and count are set! Please set one or the other.")
-    raise InvalidConfig("There is currently no support windowing in python; leave windowConfig out")
+    raise InvalidConfig("There is currently no support windowing in python: remove windowConfig")
 
 
 def _check_python(config: FunctionConfig) -> None:
     for runtime, field in (("JAVA", "jar"), ("GO", "go")):
         if config.runtime == runtime:
             raise InvalidConfig(
-                f"runtime {runtime} is not supported; leave {field} and runtime out and give a Python file as py"
+                f"runtime {runtime} is not supported: remove {field} and runtime, and set py to a Python file"
             )
     if config.processing_guarantees == EFFECTIVELY_ONCE:
         _check_effectively_once(config)
@@ -334,100 +335,117 @@ def _check_python(config: FunctionConfig) -> None:
 def _check_effectively_once(config: FunctionConfig) -> None:
     if config.auto_ack is False:
         raise InvalidConfig(
-            "When Guarantees == EFFECTIVELY_ONCE, autoAck must be equal to true: inputs are acknowledged with their"
-            " outputs; use MANUAL to acknowledge them yourself"
+            "When Guarantees == EFFECTIVELY_ONCE, autoAck must be equal to true: inputs are acknowledged with their "
+            "outputs; use MANUAL to acknowledge them yourself"
         )
     if config.skip_to_latest:
         raise InvalidConfig(
-            "skipToLatest: EFFECTIVELY_ONCE counts every input once, and what is skipped is not counted; leave it out,"
-            " or use ATLEAST_ONCE"
+            "skipToLatest is not supported with EFFECTIVELY_ONCE, as skipped inputs are not processed: remove "
+            "skipToLatest, or use ATLEAST_ONCE"
         )
     for topic, spec in config.input_specs.items():
         if spec.is_regex_pattern:
             raise InvalidConfig(
-                f"input {topic}: it is a pattern, and EFFECTIVELY_ONCE reads topics that are named; give them with"
-                " inputs, or use ATLEAST_ONCE"
+                f"input {topic} is a pattern, which EFFECTIVELY_ONCE does not support: list the topics in inputs, or "
+                f"use ATLEAST_ONCE"
             )
     for what in _non_persistent(config):
         raise InvalidConfig(
-            f"{what} is non-persistent: it knows no positions and no duplicates, so processing cannot be"
-            " EFFECTIVELY_ONCE; use a persistent topic or ATMOST_ONCE"
+            f"{what} is non-persistent, which EFFECTIVELY_ONCE does not support: use a persistent topic or ATMOST_ONCE"
         )
 
 
 def _check_spark(config: FunctionConfig) -> None:
-    """Reject settings that do not apply to Spark functions, or to Spark functions only.
+    """Reject settings that do not apply to Spark functions, or apply only to Spark functions.
 
-    A run reads the backlog and produces its outputs exactly once, whatever happens to driver, executors and broker.
+    A run reads the backlog and produces its outputs exactly once, even if the driver, executors or broker fail.
     """
     if config.runtime_env != SPARK:
         if config.min_partitions is not None:
-            raise InvalidConfig("minPartitions: it is for runtimeEnv spark; leave it out, or set parallelism")
+            raise InvalidConfig(
+                "minPartitions is only supported with runtimeEnv spark: remove minPartitions, or set parallelism"
+            )
         for name in chosen_triggers(config):
-            raise InvalidConfig(f"{name}: it begins runs, which functions with runtimeEnv spark have; leave it out")
+            raise InvalidConfig(f"{name} is only supported with runtimeEnv spark: remove this field")
         return
     _check_triggers(config)
     if config.parallelism != 1:
         raise InvalidConfig(
-            f"parallelism: {config.parallelism} instances of a Spark function would be {config.parallelism} drivers for"
-            " the same messages; leave it at 1 and set minPartitions, the number of tasks"
+            f"parallelism {config.parallelism} would run {config.parallelism} Spark drivers for the same messages: set "
+            f"parallelism to 1, and set minPartitions for the number of tasks"
         )
     if config.min_partitions is not None:
         if not 1 <= config.min_partitions <= MAX_PARTITIONS:
-            raise InvalidConfig(f"minPartitions: {config.min_partitions} is not between 1 and {MAX_PARTITIONS}")
+            raise InvalidConfig(f"invalid minPartitions {config.min_partitions}: expected 1 to {MAX_PARTITIONS}")
         if config.retain_ordering:
             raise InvalidConfig(
-                "minPartitions: with retainOrdering each topic is one task, for tasks run side by side; leave one of"
-                " the two out"
+                "minPartitions is not supported with retainOrdering, which processes each topic in one task: remove "
+                "one of them"
             )
     if config.max_pending_async_requests not in (None, DEFAULT_ASYNC_CALLS):
         raise InvalidConfig(
-            "maxPendingAsyncRequests: it is for async functions, which do not run as Spark jobs; leave it out, or use"
-            " runtimeEnv process"
+            "maxPendingAsyncRequests is not supported with runtimeEnv spark, which does not run async functions: "
+            "remove maxPendingAsyncRequests, or use runtimeEnv process"
         )
     if config.processing_guarantees in (ATMOST_ONCE, MANUAL):
         raise InvalidConfig(
-            f"processingGuarantees: {config.processing_guarantees} is not for runtimeEnv spark, whose outputs are there"
-            " exactly once; leave it out"
+            f"processingGuarantees {config.processing_guarantees} is not supported with runtimeEnv spark, whose "
+            f"outputs are exactly once: remove processingGuarantees"
         )
     if config.auto_ack is False:
-        raise InvalidConfig("autoAck: a run acknowledges what it has read when its outputs are stored; leave it out")
+        raise InvalidConfig(
+            "autoAck false is not supported with runtimeEnv spark, as runs acknowledge inputs once "
+            "their outputs are stored: remove autoAck"
+        )
     for name, value in (("secrets", config.secrets), ("exposePulsarAdminClientEnabled", config.expose_admin)):
         if value:
-            raise InvalidConfig(f"{name}: it is not supported with runtimeEnv spark; leave it out")
+            raise InvalidConfig(f"{name} is not supported with runtimeEnv spark: remove this field")
     if config.skip_to_latest:
-        raise InvalidConfig("skipToLatest: a run is for the backlog; leave it out")
+        raise InvalidConfig(
+            "skipToLatest is not supported with runtimeEnv spark, as runs process the backlog: remove skipToLatest"
+        )
     if config.retain_key_ordering:
-        raise InvalidConfig("retainKeyOrdering: tasks run side by side; leave it out, or use retainOrdering")
+        raise InvalidConfig(
+            "retainKeyOrdering is not supported with runtimeEnv spark, as tasks run concurrently: "
+            "remove retainKeyOrdering, or use retainOrdering"
+        )
     if config.max_message_retries is not None and config.max_message_retries >= 0:
         raise InvalidConfig(
-            "maxMessageRetries: a run stops at a message that fails, and a later one begins with it; leave it out, with"
-            " deadLetterTopic"
+            "maxMessageRetries is not supported with runtimeEnv spark, as a run stops at a failing message and the "
+            "next run starts with it: remove maxMessageRetries and deadLetterTopic"
         )
     if config.timeout_ms is not None:
-        raise InvalidConfig("timeoutMs: a run asks for no message again; leave it out")
+        raise InvalidConfig(
+            "timeoutMs is not supported with runtimeEnv spark, as runs do not redeliver messages: remove timeoutMs"
+        )
     if config.log_topic:
-        raise InvalidConfig("logTopic: it is not supported with runtimeEnv spark; leave it out and use functions logs")
+        raise InvalidConfig("logTopic is not supported with runtimeEnv spark: remove logTopic, and use functions logs")
     for topic, spec in config.input_specs.items():
         if spec.is_regex_pattern:
             raise InvalidConfig(
-                f"input {topic}: it is a pattern, and a run plans topics by their names; give them with inputs, one"
-                " after the other"
+                f"input {topic} is a pattern, which runtimeEnv spark does not support: list the topics in inputs"
             )
         if spec.receiver_queue_size is not None:
-            raise InvalidConfig(f"inputSpecs[{topic}].receiverQueueSize: a run has no receiver queue; leave it out")
+            raise InvalidConfig(
+                f"inputSpecs[{topic}].receiverQueueSize: runs have no receiver queue; remove this field"
+            )
         if spec.consumer_properties:
-            raise InvalidConfig(f"inputSpecs[{topic}].consumerProperties: a run has no consumer; leave it out")
+            raise InvalidConfig(f"inputSpecs[{topic}].consumerProperties: runs have no consumer; remove this field")
         if spec.crypto_config is not None:
             raise InvalidConfig(
-                f"inputSpecs[{topic}].cryptoConfig: runs of Spark functions do not decrypt; use runtimeEnv process"
+                f"inputSpecs[{topic}].cryptoConfig: Spark runs do not support decryption; use runtimeEnv process"
             )
     for name, reason in refused_of_spark(config.producer or ProducerSpec()):
         raise InvalidConfig(f"{name}: {reason}")
     if config.batch_builder:
-        raise InvalidConfig("batchBuilder: a run writes with settings of its own; leave it out")
+        raise InvalidConfig(
+            "batchBuilder is not supported with runtimeEnv spark, as runs use fixed producer settings: "
+            "remove batchBuilder"
+        )
     for what in _non_persistent(config):
-        raise InvalidConfig(f"{what}: it keeps nothing that a later run could read or check; use a persistent topic")
+        raise InvalidConfig(
+            f"{what} is non-persistent, which runtimeEnv spark does not support: use a persistent topic"
+        )
 
 
 def chosen_triggers(config: FunctionConfig) -> list[str]:
@@ -444,8 +462,8 @@ def _check_triggers(config: FunctionConfig) -> None:
     chosen = chosen_triggers(config)
     if len(chosen) > 1:
         raise InvalidConfig(
-            f"{chosen[1]}: runs begin by {chosen[0]} already; leave one of the two out, or clear it with an empty text"
-            " or 0"
+            f"{chosen[1]} excludes {chosen[0]}, which already triggers runs: set only one of them, or clear one with "
+            f"an empty string or 0"
         )
     if config.cron:
         read_cron(config.cron)
@@ -454,7 +472,7 @@ def _check_triggers(config: FunctionConfig) -> None:
         ("continuousIntervalMs", config.continuous_interval_ms, MIN_INTERVAL_MS),
     ):
         if number and not least <= number <= _INT32_MAX:
-            raise InvalidConfig(f"{name}: {number} is not between {least} and {_INT32_MAX}; 0 is for none")
+            raise InvalidConfig(f"invalid {name} {number}: expected {least} to {_INT32_MAX}, or 0 for none")
 
 
 def _non_persistent(config: FunctionConfig) -> list[str]:
@@ -480,8 +498,8 @@ def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
 def unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
     """Yield the resource limits that are not enforced."""
     if resources.disk not in (None, DEFAULT_DISK_BYTES):
-        yield "resources.disk", "disk space is not limited; leave it out"
-    own_limits = f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"
+        yield "resources.disk", "disk limits are not enforced; remove this field"
+    own_limits = f"limits are not enforced with runtimeEnv {runtime}; remove this field"
     cpu = resources.cpu
     if cpu not in (None, DEFAULT_CPU):
         if runtime != PROCESS:
@@ -489,7 +507,7 @@ def unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[
         elif cpu is not None and not CORES_MIN <= cpu < math.inf:
             yield (
                 "resources.cpu",
-                f"{cpu:g} cores are not a number of at least {CORES_MIN}; give more, or leave it out",
+                f"{cpu:g} cores are invalid: expected at least {CORES_MIN}; increase the value, or remove this field",
             )
     ram = resources.ram
     if ram not in (None, DEFAULT_RAM_BYTES):
@@ -498,5 +516,5 @@ def unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[
         elif ram is not None and ram < MIN_RAM_BYTES:
             yield (
                 "resources.ram",
-                f"{ram} bytes are less than the {MIN_RAM_BYTES} that an instance may need; leave it out",
+                f"{ram} bytes are less than the minimum of {MIN_RAM_BYTES}; increase the value, or remove this field",
             )

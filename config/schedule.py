@@ -1,9 +1,9 @@
-"""Times of a cron expression: for the ``cron`` source, batch source discovery and runs of Spark functions.
+"""Times of a cron expression, for the ``cron`` source, batch source discovery and runs of Spark functions.
 
-Five fields are as in cron: minute, hour, day of the month, month, weekday; if both days are given, either may match.
-Six fields are as in Spring and Pulsar, starting with the second; there both days must match. Names, ``L``, ``MON#1``,
-``?`` and macros such as ``@daily`` are supported. A time skipped by a time zone is due right after the gap; one that
-occurs twice is due once.
+Five fields are the same as in cron: minute, hour, day of the month, month, weekday. If both days are set, either may
+match. Six fields are the same as in Spring and Pulsar, starting with the second; if both days are set, both must match.
+Names, ``L``, ``MON#1``, ``?`` and macros such as ``@daily`` are supported. A time skipped by a time zone is due right
+after the gap, and a repeated time is due once.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Schedule:
         """Parse an expression.
 
         Args:
-            expression: of five or six fields.
-            time_zone: name of the time zone.
+            expression: cron expression with five or six fields.
+            time_zone: time zone name.
             field: field name for error messages.
 
         Raises:
@@ -44,11 +44,11 @@ class Schedule:
         parts = _MACROS.get(expression.strip().lower(), expression).replace("?", "*").split()
         if len(parts) not in (5, 6):
             raise InvalidConfig(
-                f"{field} {expression!r} has {len(parts)} fields; it is minute hour day month weekday, or the same with"
-                " the second in front"
+                f"invalid {field} {expression!r}: expected minute hour day month weekday, optionally preceded by "
+                f"seconds, but has {len(parts)} fields"
             )
         self._both_days = len(parts) == 6
-        # Without the second it is a wall clock time, which occurs once a day even when the clock changes.
+        # Without seconds, it is a wall clock time, which occurs once a day even when the clock changes.
         self._text = " ".join(parts[1:] if len(parts) == 6 and parts[0] in ("0", "00") else parts)
         try:
             self.zone = ZoneInfo(time_zone)
@@ -59,12 +59,12 @@ class Schedule:
         try:
             first = self.next_after(datetime.now(self.zone))
         except CronSimError as error:
-            raise InvalidConfig(f"{field} {expression!r} is not a valid cron expression: {error}") from error
+            raise InvalidConfig(f"invalid {field} {expression!r}: {error}") from error
         if first is None:
-            raise InvalidConfig(f"{field} {expression!r} never comes true")
+            raise InvalidConfig(f"invalid {field} {expression!r}: no matching time exists")
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Return the next time after a moment, or None if none follows in the next fifty years."""
+        """Return the next time after a moment, or None if there is none in the next fifty years."""
         from cronsim import CronSim
 
         times = CronSim(self._text, moment.astimezone(self.zone))

@@ -14,12 +14,12 @@ SCHEMA_TYPES = frozenset(
         "LOCAL_DATE_TIME",
     )
 )  # fmt: skip
-"""Schema types of a function's topics; inputs also allow AUTO_CONSUME."""
+"""Schema types of a function's topics. Inputs also support AUTO_CONSUME."""
 _REFUSED = {
-    "KEY_VALUE": "keys with values are not supported; take a SerDe for the payload, and context.get_message_key()",
-    "AUTO": "it is AUTO_CONSUME for inputs",
-    "AUTO_PUBLISH": "it is not supported; set the type of the topic's schema",
-    "AUTO_PRODUCE_BYTES": "it is not supported; set the type of the topic's schema",
+    "KEY_VALUE": "key-value schemas are not supported; use a SerDe for the payload, and context.get_message_key()",
+    "AUTO": "not supported; use AUTO_CONSUME for inputs",
+    "AUTO_PUBLISH": "not supported; set the type of the topic's schema",
+    "AUTO_PRODUCE_BYTES": "not supported; set the type of the topic's schema",
 }
 
 
@@ -27,31 +27,35 @@ def check_schemas(config: FunctionConfig) -> None:
     """Reject unknown schemas, and schemas that contradict other settings.
 
     Raises:
-        InvalidConfig: names the settings, and what to do.
+        InvalidConfig: a setting is invalid. The message contains the settings and the remedy.
     """
     for topic, spec in config.input_specs.items():
         where = f"inputSpecs[{topic}]"
         _check_type(f"{where}.schemaType", spec.schema_type, is_input=True)
         if spec.schema_properties and not spec.schema_type:
             raise InvalidConfig(
-                f"{where}.schemaProperties: they are of a schema; set schemaType too, or leave them out"
+                f"{where}.schemaProperties requires schemaType: set schemaType, or remove schemaProperties"
             )
     output_type, serde = config.output_schema_type, config.output_serde_class_name
     _check_type("outputSchemaType", output_type, is_input=False)
     if output_type and serde:
         raise InvalidConfig(f"Only one of outputSchemaType {output_type} or outputSerdeClassName {serde} should be set")
     if output_type and not config.output:
-        raise InvalidConfig(f"outputSchemaType {output_type}: there is no output topic; set output, or leave it out")
+        raise InvalidConfig(
+            f"outputSchemaType {output_type} requires an output topic: set output, or remove outputSchemaType"
+        )
     if config.output_schema_properties and not output_type:
-        raise InvalidConfig("customSchemaOutputs: its schemaProperties are of a schema; give its schemaType too")
+        raise InvalidConfig("customSchemaOutputs: schemaProperties requires schemaType")
     specs = config.input_specs.values()
     if config.input_type_class_name and specs and all(spec.serde_class_name for spec in specs):
         raise InvalidConfig(
-            f"inputTypeClassName {config.input_type_class_name}: each input has a SerDe, which decides; leave one out"
+            f"inputTypeClassName {config.input_type_class_name} has no effect, as each input has a SerDe: remove one "
+            f"of them"
         )
     if config.output_type_class_name and serde:
         raise InvalidConfig(
-            f"outputTypeClassName {config.output_type_class_name}: outputSerdeClassName {serde} decides; leave one out"
+            f"outputTypeClassName {config.output_type_class_name} has no effect with outputSerdeClassName {serde}: "
+            f"remove one of them"
         )
     if config.runtime_env == SPARK:
         for name, reason in _of_spark(config):
@@ -67,12 +71,12 @@ def _check_type(setting: str, type_name: str | None, *, is_input: bool) -> None:
     if name in SCHEMA_TYPES or (is_input and name == "AUTO_CONSUME"):
         return
     if name == "AUTO_CONSUME":
-        raise InvalidConfig(f"{setting} {type_name}: it is for inputs; set the type of the topic's schema")
+        raise InvalidConfig(f"{setting} {type_name} is only supported for inputs: set the type of the topic's schema")
     raise InvalidConfig(f"invalid {setting} {type_name}: expected {', '.join(sorted(SCHEMA_TYPES))}, or module.Class")
 
 
 def _of_spark(config: FunctionConfig) -> Iterator[tuple[str, str]]:
-    why = "runs read and write payloads without schemas; leave it out, and annotate the function or set a SerDe"
+    why = "Spark runs do not support schemas; remove this field, and annotate the function or set a SerDe"
     for topic, spec in config.input_specs.items():
         if spec.schema_type:
             yield f"inputSpecs[{topic}].schemaType", why

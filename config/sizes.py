@@ -11,17 +11,17 @@ EXPECTED = "a whole number of bytes, or one with K, M, G or T, such as 64M, 64MB
 
 
 def parse_size(text: str, bare_unit: int = 1) -> int:
-    """Parse a size such as ``100000``, ``64M``, ``64MB`` or ``64 MiB``, in any case.
+    """Parse a size such as ``100000``, ``64M``, ``64MB`` or ``64 MiB``, case-insensitively.
 
-    Units are powers of 1024, as in Pulsar's tools. -1 means no limit, where a setting allows it; no other negative
-    number is valid.
+    Units are powers of 1024, as in Pulsar's tools. -1 means no limit, if a setting allows it. Other negative numbers
+    are invalid.
 
     Args:
         text: the size.
-        bare_unit: unit of a bare number, in bytes.
+        bare_unit: unit of a number without a unit, in bytes.
 
     Raises:
-        ValueError: it is not a size.
+        ValueError: the string is not a valid size.
     """
     found = _SIZE.fullmatch(text)
     if found is None or (found[1].startswith("-") and text != "-1"):

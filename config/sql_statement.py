@@ -1,7 +1,7 @@
 """The SQL statement of a function without code: view names, and checks that work without Spark.
 
-Errors that are certain are reported when the function is created. The statement is not parsed here, because only
-Spark's own grammar knows what it accepts: a wrong error would be worse than one that Spark reports some seconds later.
+Only certain errors are reported when the function is created. The statement is not parsed here, because only Spark's
+own grammar determines what is valid: a false error would be worse than an error that Spark reports some seconds later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..errors import InvalidConfig
 from ..wire.topic_name import parse_topic_name
 
 SQL_CLASS = "sql"
-"""Stands in for a class name, and for a built-in package."""
+"""Used instead of a class name, and as the name of a built-in package."""
 STATEMENT_CHARACTERS_MAX = 65_536
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 """First words of a query, apart from parentheses."""
@@ -32,10 +32,10 @@ _COMMENT_MARKS = re.compile(r"/\*|\*/")
 
 
 def view_names(topics: Iterable[str]) -> dict[str, str]:
-    """Return the view name of each input, by topic as given.
+    """Return the view name of each input, by topic as passed.
 
-    It is the last part of the topic name, with underscores for invalid characters; if Spark considers two such names
-    equal, they are prefixed with tenant and namespace.
+    The view name is the last part of the topic name, with underscores for invalid characters. If Spark considers two
+    such names equal, they are prefixed with tenant and namespace.
 
     Raises:
         InvalidConfig: two names are still equal.
@@ -51,8 +51,8 @@ def view_names(topics: Iterable[str]) -> dict[str, str]:
         other = seen.setdefault(name.lower(), text)
         if other != text:
             raise InvalidConfig(
-                f"inputs {other} and {text} would both be the view {name}; leave one out, or read it by another"
-                " function"
+                f"inputs {other} and {text} would have the same view name {name}: remove one of them, or read it in "
+                f"another function"
             )
     return names
 
@@ -66,22 +66,22 @@ def _count(names: Iterable[str], wanted: str) -> int:
 
 
 def check_statement(text: str) -> str:
-    """Return a statement without the semicolon at its end, after checking that it is a single query, in any grammar.
+    """Return a statement without its final semicolon, after checking that it is a single query, in any grammar.
 
     Raises:
-        InvalidConfig: with reason and position.
+        InvalidConfig: the statement is invalid. The message contains the reason and position.
     """
     if len(text) > STATEMENT_CHARACTERS_MAX:
-        raise InvalidConfig(f"sql: {len(text)} characters are more than the {STATEMENT_CHARACTERS_MAX} allowed")
+        raise InvalidConfig(f"sql: {len(text)} characters exceed the limit of {STATEMENT_CHARACTERS_MAX}")
     first, opened, ended = "", list[int](), -1
     for part, at in _significant(text):
         if ended >= 0 and part != ";":
-            raise InvalidConfig(f"sql: a second statement begins {_place(text, at)}; a function is one query")
+            raise InvalidConfig(f"sql: a second statement starts {_place(text, at)}: a function must be a single query")
         if part == "(":
             opened.append(at)
         elif part == ")":
             if not opened:
-                raise InvalidConfig(f"sql: the ) {_place(text, at)} closes nothing")
+                raise InvalidConfig(f"sql: unmatched ) {_place(text, at)}")
             opened.pop()
         elif part == ";":
             ended = ended if ended >= 0 else at
@@ -91,16 +91,19 @@ def check_statement(text: str) -> str:
         raise InvalidConfig("sql: the statement is empty: expected one such as SELECT value FROM orders")
     if first.upper() not in QUERY_WORDS:
         raise InvalidConfig(
-            f"sql: a function is a query, which begins with {', '.join(QUERY_WORDS[:-1])} or {QUERY_WORDS[-1]}, and not"
-            f" with {first[:40]!a}"
+            f"sql: expected a query that starts with {', '.join(QUERY_WORDS[:-1])} or {QUERY_WORDS[-1]}, not "
+            f"{first[:40]!a}"
         )
     if opened:
-        raise InvalidConfig(f"sql: the ( {_place(text, opened[-1])} is not closed")
+        raise InvalidConfig(f"sql: unclosed ( {_place(text, opened[-1])}")
     return text if ended < 0 else text[:ended]
 
 
 def _significant(text: str) -> Iterator[tuple[str, int]]:
-    """Yield words and signs with their positions; quoted texts as their opening quote, comments not at all."""
+    """Yield words and symbols with their positions.
+
+    Quoted strings are represented by their opening quote, and comments are skipped.
+    """
     at = 0
     while at < len(text):
         match = _TOKENS.match(text, at)
@@ -122,7 +125,7 @@ def _end_of_comment(text: str, start: int) -> int:
         depth += 1 if mark[0] == "/*" else -1
         if not depth:
             return mark.end()
-    raise InvalidConfig(f"sql: the comment that begins {_place(text, start)} has no end */")
+    raise InvalidConfig(f"sql: unclosed comment {_place(text, start)}")
 
 
 def _end_of_quote(text: str, start: int, at: int, quote: str, *, escapes: bool) -> int:
@@ -133,10 +136,10 @@ def _end_of_quote(text: str, start: int, at: int, quote: str, *, escapes: bool) 
             return at + 1  # after a doubled quote, the next quoted part follows immediately
         else:
             at += 1
-    raise InvalidConfig(f"sql: the {quote} {_place(text, start)} is not closed")
+    raise InvalidConfig(f"sql: unclosed {quote} {_place(text, start)}")
 
 
 def _place(text: str, at: int) -> str:
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
-    return f"in line {line}, column {column}"
+    return f"at line {line}, column {column}"

@@ -1,11 +1,11 @@
-"""Tables of config fields: kinds of values, rows, and what is derived from them: parsing, JSON, records, flags.
+"""Tables of config fields: kinds of values, rows, and the parsing, JSON, records and flags derived from them.
 
-A config is a frozen dataclass whose attributes are declared by `option`, one table row each, in the order of the JSON
+A config is a frozen dataclass whose attributes are declared with `option`, one table row each, in the order of the JSON
 of `get`. Everything that a row can express is declared there and nowhere else.
 
-A kind defines how a value is read from JSON and from a flag's text, and stored in a record. A reader rejects invalid
-values with the field's name. Empty values ("", [], {}, and false for switches that are off by default) count as not
-sent: Pulsar's own tools send them with every request.
+A kind defines how a value is read from JSON and from a flag, and stored in a record. A reader rejects invalid values
+with the field's name. Empty values ("", [], {}, and false for switches that are off by default) count as not sent,
+because Pulsar's own tools send them with every request.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def _same(value: Any) -> Any:
 
 
 class Kind(NamedTuple):
-    """One kind of value.
+    """A kind of value.
 
     Attributes:
         read: reads the value of a named JSON field; raises InvalidConfig.
-        parse: converts a flag's text to the JSON value; raises ValueError.
-        metavar: placeholder for the text in the help.
-        is_switch: whether the flag may have no value, which means true.
+        parse: converts a flag's string to the JSON value; raises ValueError.
+        metavar: placeholder for the value in the help.
+        is_switch: whether the flag may be used without a value, which means true.
         show: converts the value for the JSON of `get`.
         store: converts the value for the constructor of a record's message.
         load: converts the record's content to a value.
@@ -69,11 +69,11 @@ def _reader(wanted: type | UnionType, what: str) -> _Reader:
     return read
 
 
-_read_text = _reader(str, "a text")
+_read_text = _reader(str, "a string")
 _read_flag = _reader(bool, "true or false")
 _read_whole = _reader(int, "a whole number")
 _read_number = _reader(int | float, "a number")
-read_object = _reader(dict, "an object")
+read_object = _reader(dict, "a JSON object")
 """Read a JSON value that must be an object."""
 
 
@@ -87,20 +87,20 @@ def _read_integer(name: str, value: Any) -> int:
 def _read_text_map(name: str, value: Any) -> dict[str, str]:
     for key, item in read_object(name, value).items():
         if not isinstance(item, str):
-            raise InvalidConfig(f"{name}: the value of {key} must be a text, not {shown(item)}")
+            raise InvalidConfig(f"{name}: the value of {key!r} must be a string, not {shown(item)}")
     return dict(value)
 
 
 def _read_texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidConfig(f"{name} must be a list of texts, not {shown(value)}")
+        raise InvalidConfig(f"{name} must be a list of strings, not {shown(value)}")
     return tuple(value)
 
 
 def _parse_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        raise ValueError("it must be a JSON object, {…}")
+        raise ValueError("expected a JSON object, {…}")
     return value
 
 
@@ -109,7 +109,7 @@ def _parse_number(kind: type[int] | type[float], what: str) -> Callable[[str], f
         try:
             return kind(text)
         except ValueError:
-            raise ValueError(f"it must be {what}") from None
+            raise ValueError(f"expected {what}") from None
 
     return parse
 
@@ -121,7 +121,7 @@ def _parse_duration_ms(text: str) -> int:
     number = text.rstrip("smhd")
     unit = _UNITS_MS.get(text[len(number) :])
     if unit is None or not (number.isascii() and number.isdigit()):
-        raise ValueError("it must be a duration such as 500ms, 10s, 5m, 1h or 1d; without a unit it is milliseconds")
+        raise ValueError("expected a duration such as 500ms, 10s, 5m, 1h or 1d, or a number of milliseconds")
     return int(number) * unit
 
 
@@ -134,7 +134,7 @@ def _parse_size(text: str) -> int:
 def _parse_choice(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
-            raise ValueError(f"it must be one of {', '.join(words)}")
+            raise ValueError(f"expected one of {', '.join(words)}")
         return text
 
     return parse
@@ -145,32 +145,32 @@ def _parse_flag(text: str) -> bool:
 
 
 def one_of(*choices: str) -> Kind:
-    """Return a kind with a fixed set of texts."""
+    """Return a kind with a fixed set of strings."""
 
     def read(name: str, value: Any) -> str | None:
         text: str | None = _read_text(name, value) or None
         if text is not None and text not in choices:
-            raise InvalidConfig(f"{name} {text} is not one of {', '.join(choices)}")
+            raise InvalidConfig(f"invalid {name} {text!r}: expected one of {', '.join(choices)}")
         return text
 
     return Kind(read, _parse_choice(*choices))
 
 
 def _or_none(value: Any) -> Any:
-    """Return a record's content; in its messages "" and 0 are the only signs of an unset field."""
+    """Return a record's content, or None for "" and 0, which mean that the field is not set."""
     return value or None
 
 
 TEXT = Kind(lambda name, value: _read_text(name, value) or None, load=_or_none)
 CLEARABLE_TEXT = TEXT._replace(read=_read_text)
-"""A text that may be empty: in an update that clears the stored value."""
+"""A string that may be empty. In an update, an empty string clears the stored value."""
 FLAG = Kind(_read_flag, _parse_flag, "true|false")
 SWITCH = Kind(_read_flag, _parse_flag, is_switch=True)
 INTEGER = Kind(_read_integer, _parse_number(int, "a whole number"), "N", load=_or_none)
 DURATION_MS = INTEGER._replace(parse=_parse_duration_ms, metavar="DURATION")
-"""Milliseconds; a flag also accepts units."""
+"""Milliseconds. A flag also accepts units."""
 SIZE_BYTES = INTEGER._replace(parse=_parse_size, metavar="SIZE")
-"""Bytes; a flag also accepts units."""
+"""Bytes. A flag also accepts units."""
 NUMBER = Kind(lambda name, value: float(_read_number(name, value)), _parse_number(float, "a number"), "N")
 OBJECT = Kind(
     read_object,
@@ -190,13 +190,13 @@ class Field(NamedTuple):
         name: JSON name of the field, as in Pulsar.
         kind: kind of value.
         help: one line, for the flag's help and the documentation.
-        flags: spellings of its flag; those with capitals are accepted but not shown in the help.
+        flags: spellings of the flag. Those with capitals are accepted but not shown in the help.
         alias: another JSON name, which Pulsar's tools also send.
         attribute: attribute of the config; empty for a field that is merged into others, or only rejected.
-        record: location of its value in the record's message, ``a.b`` for a field of a nested message.
+        record: location of the value in the record's message, ``a.b`` for a field of a nested message.
         default: value filled in by registration; for a rejected field, a value that is harmless.
-        fixed: error of an update that changes it, in Pulsar's words.
-        refused: error of a request that sets it to anything but the default.
+        fixed: error of an update that changes the field, in Pulsar's words.
+        refused: error of a request that sets the field to anything but the default.
     """
 
     name: str
@@ -217,10 +217,10 @@ def option(name: str, kind: Kind, text: str = "", *, unset: Any = None, compare:
     Args:
         name: JSON name.
         kind: kind of value.
-        text: help text of the row.
+        text: help of the row.
         unset: value of the attribute if the field was not sent.
-        compare: whether the attribute counts when comparing configs.
-        row: further attributes of `Field`.
+        compare: whether the attribute is included when comparing configs.
+        row: other attributes of `Field`.
     """
     metadata = {"field": Field(name, kind, text, **row)}
     if unset == {}:
@@ -255,24 +255,26 @@ def with_flags(fields: Iterable[Field]) -> Iterator[tuple[str, Field]]:
 
 
 def read_fields(fields: Mapping[str, Field], sent: Json, where: str = "") -> dict[str, Any]:
-    """Return the values of a JSON object by field name; null counts as not sent.
+    """Return the values of a JSON object by field name. null counts as not sent.
 
     Args:
-        fields: the table, by names.
+        fields: the table, by name.
         sent: the object.
         where: name of the object, empty for the config itself.
 
     Raises:
-        InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
+        InvalidConfig: a field is unknown or has a value of the wrong type. For an unknown field, the message suggests
+          the
+            nearest known name.
     """
     values = {}
     for name, value in sent.items():
         if name not in fields:
-            from difflib import get_close_matches  # slow to import, and only needed after a typing error
+            from difflib import get_close_matches  # slow to import, and only needed after a typo
 
             near = get_close_matches(name, fields, n=1, cutoff=0.5)
-            advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
-            raise InvalidConfig(f"{where + ': ' if where else ''}unknown field {name}; {advice}")
+            advice = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(fields))}"
+            raise InvalidConfig(f"{where + ': ' if where else ''}unknown field {name}: {advice}")
         if value is not None:
             values[name] = fields[name].kind.read(f"{where}.{name}" if where else name, value)
     return values
@@ -337,7 +339,7 @@ def to_message(config: object) -> dict[str, Any]:
 
 
 def from_message(config: type[_C], message: Any) -> _C:
-    """Convert a message to the config that it came from."""
+    """Convert a message to the config that it was created from."""
     values = {}
     for field in fields_of(config):
         *outer, name = field.record.split(".")

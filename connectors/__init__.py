@@ -1,1 +1,1 @@
-"""The connectors included in Magnetar, one module each, and the register of all installed connectors."""
+"""The built-in connectors, one module each, and the register of all installed connectors."""

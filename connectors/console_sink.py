@@ -15,23 +15,23 @@ class ConsoleSinkConfig:
     """Settings of the ``console`` sink."""
 
     show_metadata: bool = option(
-        "Whether to show key, properties and message id in addition to the value.", default=False
+        "Whether to log the record key, properties and message ID along with the value.", default=False
     )
     most_chars: int = option(
-        "Maximum characters of a value; longer values are truncated with three dots.",
+        "Maximum characters per value; longer values are truncated and end in three dots.",
         default=1000,
         limits=(1, 1_000_000),
     )
 
 
 class ConsoleSink(Sink):
-    """Writes each record as one line to the instance's log, with line breaks and control characters escaped."""
+    """Logs each record as one line on the instance, with line breaks and control characters escaped."""
 
     config = ConsoleSinkConfig
 
     def not_effectively_once(self, config: ConsoleSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "a record that comes again is a second line of the log"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "a redelivered record is logged again"
 
     def open(self, config: ConsoleSinkConfig, context: SinkContext) -> None:
         """Open the connector."""

@@ -1,7 +1,7 @@
-"""The ``cron`` source sends a record at the times of a cron expression.
+"""The ``cron`` source sends a record at each time of a cron schedule.
 
-Its position is the last scheduled time. Times missed while the source was not running are skipped or made up for,
-depending on ``missed``; times missed by at most ``graceSeconds`` are never skipped, so that a restart loses none.
+Its position is the last scheduled time. Times missed while the source was not running are skipped or sent later,
+depending on ``missed``. Times missed by at most ``graceSeconds`` are always sent, so a short restart loses none.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class CronConfig:
     """Settings of the ``cron`` source: the schedule and the records."""
 
     schedule: str = option(
-        "Cron expression: minute hour day month weekday, or the same with the second in front, as Spring has it.",
+        "Cron expression: minute hour day month weekday, optionally preceded by seconds, as in Spring.",
         aliases=("__CRON__", "cron"),
     )
-    value: str = option("The value of each record; empty for a JSON object with the scheduled time.", default="")
-    key: str = option("The key of each record; empty for none.", default="")
-    time_zone: str = option("Name of the time zone of the schedule.", default="UTC")
+    value: str = option("Value of each record; empty for a JSON object with the scheduled time.", default="")
+    key: str = option("Key of each record; empty for no key.", default="")
+    time_zone: str = option("Time zone of the schedule, such as UTC or Europe/Berlin.", default="UTC")
     missed: Literal["skip", "last", "all"] = option(
-        "What becomes of times that passed while the source did not run: skip: nothing; last: one record, for the last"
-        " of them; all: a record for each.",
+        "How to handle times missed while the source was not running. skip: send nothing; last: send one record, for "
+        "the most recent time; all: send a record for each time.",
         default="skip",
     )
     grace_seconds: float = option(
-        "Seconds after which a scheduled time counts as missed.", default=60.0, limits=(1, 86_400)
+        "Delay in seconds after which a scheduled time counts as missed.", default=60.0, limits=(1, 86_400)
     )
 
 
 class CronSource(Source):
-    """A record at the times of a cron expression; instance 0 sends them all."""
+    """Sends a record at each scheduled time; only instance 0 sends records."""
 
     config = CronConfig
 
@@ -51,10 +51,10 @@ class CronSource(Source):
         Schedule(config.schedule, config.time_zone)
 
     def not_effectively_once(self, config: CronConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.missed == "all":
             return ""
-        return f"which times are missed depends on when it runs, with missed {config.missed}; use missed all"
+        return f"with missed {config.missed}, the records depend on when the source runs: set missed to all"
 
     def open(self, config: CronConfig, context: SourceContext) -> None:
         """Open the connector."""
@@ -66,7 +66,7 @@ class CronSource(Source):
         self._is_idle = context.instance_id > 0  # one instance is enough
 
     def read(self) -> list[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         due = None if self._is_idle else self._schedule.next_after(self._last)
         wait_s = _WAIT_S if due is None else due.timestamp() - time.time()
         if wait_s > 0:
@@ -74,21 +74,21 @@ class CronSource(Source):
         return None if due is None or wait_s > _WAIT_S else self.due_at(datetime.now(UTC))
 
     def due_at(self, now: datetime) -> list[Record]:
-        """Return records for the scheduled times after the last one, up to now; at most a batch."""
+        """Return a batch of records for the scheduled times after the last one, up to now."""
         times: list[datetime] = []
         missed = 0
         policy, grace_s = self._config.missed, self._config.grace_seconds
         while len(times) < _BATCH_MAX and (due := self._schedule.next_after(self._last)) is not None and due <= now:
             self._last = due
             if policy != "all" and times and (now - times[-1]).total_seconds() > grace_s:
-                times.pop()  # not the last one
+                times.pop()  # not the most recent time
                 missed += 1
             times.append(due)
         if policy == "skip" and times and (now - times[-1]).total_seconds() > grace_s:
             times.pop()
             missed += 1
         if missed:
-            self._log.warning("%d times of the schedule passed while nothing ran, and are left out", missed)
+            self._log.warning("skipped %d scheduled times that passed while the source was not running", missed)
         return list(map(self._record, times))
 
     def _record(self, due: datetime) -> Record:

@@ -1,6 +1,6 @@
-"""Reading and writing CSV in connectors: rows as JSON objects, with the same options everywhere.
+"""CSV reading and writing for connectors, with rows as JSON objects and the same options everywhere.
 
-An invalid row does not affect others: `CsvReader` turns it into a dead letter.
+`CsvReader` turns an invalid row into a dead letter, so other rows are not affected.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from .documents import digits_text
 from .json_rows import encoded, unique_names
 
 ROW_BYTES_MAX = 64 << 20
-"""Maximum bytes of a row. An unclosed quote would make one row of the rest of the file; only its line is rejected."""
+"""Maximum bytes in a row. An unclosed quote would turn the rest of a file into one row; only its line is rejected."""
 _CREDIT_MAX = 64 << 20
-"""Bytes that may be parsed again after unclosed quotes, so that such a file does not take quadratic time. Each byte of
-a valid row adds one."""
+"""Byte budget for reparsing after unclosed quotes, which keeps the work for such files linear.
+
+Each byte of a valid row adds one.
+"""
 _LINE_COST = 100
-"""Fixed cost of parsing a line again, in bytes, in addition to its length."""
+"""Fixed cost of reparsing a line, in bytes, in addition to its length."""
 _MORE = "more"
 
 
@@ -32,9 +34,10 @@ _MORE = "more"
 class CsvOptions:
     """CSV options."""
 
-    csv_delimiter: str = option("Column separator of CSV.", default=",")
+    csv_delimiter: str = option("CSV column separator.", default=",")
     csv_header: bool = option(
-        "Whether the first row of CSV names the columns. A source without it names them column1, column2, and so on.",
+        "Whether the first CSV row contains column names. If false, a source names the columns column1, column2, and "
+        "so on.",
         default=True,
     )
 
@@ -47,38 +50,40 @@ class HasCsvOptions(Protocol):
 
 
 def check_csv(options: HasCsvOptions) -> None:
-    """Raise InvalidConfig if the delimiter is not valid in CSV."""
+    """Raise InvalidConfig if the CSV delimiter is invalid."""
     delimiter = options.csv_delimiter
     if len(delimiter) != 1 or delimiter in '\r\n"\0':
-        raise InvalidConfig(f"csvDelimiter {delimiter!r} must be one character, and not a quote or a line break")
+        raise InvalidConfig(
+            f"invalid csvDelimiter {delimiter!r}: expected one character other than a quote or line break"
+        )
 
 
 class CsvReader:
-    """Converts the lines of one file to JSON objects."""
+    """Converts the lines of a file to JSON objects."""
 
     def __init__(self, options: HasCsvOptions, encoding: str = "") -> None:
         """Create a reader.
 
         Args:
-            options: CSV options of the file.
-            encoding: encoding of the text; empty for UTF-8.
+            options: the file's CSV options.
+            encoding: text encoding; empty for UTF-8.
         """
         self._options = options
         self._encoding = encoding or "utf-8"
         self._columns: list[str] | None = None if options.csv_header else []
         self._partial: list[str] = []
         self._partial_bytes = 0
-        self._enough_bytes = 0  # size of the partial row at which it is parsed again
+        self._enough_bytes = 0  # the partial row is reparsed at this size
         self._credit = _CREDIT_MAX  # at 0, a row ends with its line
-        self._line = 0  # number of the line that a row begins with
+        self._line = 0  # line number at which the current row starts
 
     @property
     def is_between_rows(self) -> bool:
-        """Whether all lines so far form complete rows."""
+        """Whether all lines read so far form complete rows."""
         return not self._partial
 
     def read_header(self, beginning: Iterable[bytes]) -> None:
-        """Read the column names from the first lines of a file that is resumed at a later line."""
+        """Read the column names from the start of a file that is resumed at a later line."""
         for line in beginning:
             if self._columns is not None:
                 break
@@ -87,12 +92,13 @@ class CsvReader:
         self._keep_partial([])
 
     def read(self, lines: Sequence[bytes], *, is_last: bool) -> Iterator[bytes | DeadLetter]:
-        """Yield the rows that these lines complete, as JSON, and a dead letter for each invalid row.
+        """Yield the rows completed by these lines as JSON, and a dead letter for each invalid row.
 
-        Rows are created lazily, as a short line may become a large object. Exhaust the iterator before the next call.
+        Rows are created lazily because a short line may expand to a large object. Exhaust the iterator before the next
+        call.
 
         Args:
-            lines: lines with or without line ends.
+            lines: lines with or without line endings.
             is_last: whether these are the last lines of the file.
         """
         texts = [line.decode(self._encoding, "surrogateescape") for line in lines]
@@ -110,13 +116,13 @@ class CsvReader:
             begin = yield from self._read_from(begin, pending, is_last=is_last)
 
     def _keep_partial(self, lines: list[str]) -> None:
-        """Keep the lines of an incomplete row; they are parsed again once there are twice as many."""
+        """Keep the lines of an incomplete row, to be reparsed once their size has doubled."""
         self._partial = lines
         self._partial_bytes = sum(map(len, lines))
         self._enough_bytes = min(2 * self._partial_bytes, ROW_BYTES_MAX)
 
     def _read_from(self, begin: int, pending: list[str], *, is_last: bool) -> Generator[bytes | DeadLetter, None, int]:
-        """Yield the rows from line `begin` on; return the line at which to continue after an invalid row."""
+        """Yield the rows starting at line `begin`, and return the line at which to continue after an invalid row."""
         used = row_begin = begin
         may_join = self._credit > 0
 
@@ -143,7 +149,7 @@ class CsvReader:
             if rest and not is_last and sum(map(len, rest)) <= ROW_BYTES_MAX:
                 self._keep_partial(rest)
                 return len(pending)
-            reason = "a quote has no end"
+            reason = "unclosed quote"
         except csv.Error as error:
             reason = str(error)
         in_rows, in_vain = pending[begin:row_begin], pending[row_begin + 1 : used]
@@ -158,10 +164,10 @@ class CsvReader:
         value: bytes | str = row
         with contextlib.suppress(UnicodeEncodeError):
             value = row.encode("utf-8", "surrogateescape")  # restores invalid bytes
-        return DeadLetter(value, reason=f"the row in line {self._line} is not valid: {reason}")
+        return DeadLetter(value, reason=f"invalid row at line {self._line}: {reason}")
 
     def _row(self, cells: list[str]) -> bytes | DeadLetter | None:
-        """Return cells as a row, or None for an empty row and for the header."""
+        """Return cells as a row, or None for the header or an empty row."""
         if not cells:
             return None
         columns = self._columns
@@ -181,7 +187,7 @@ class CsvReader:
             return encoded(row)
         except UnicodeEncodeError:
             text = self._options.csv_delimiter.join(cells)
-            return self._letter(text, f"it is not {self._encoding.upper()}")
+            return self._letter(text, f"not valid {self._encoding.upper()}")
 
 
 class _Unfinished(Exception):
@@ -194,7 +200,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 def write_csv(out: TextIO, columns: Iterable[str], rows: Iterable[Mapping[str, Any]], options: HasCsvOptions) -> None:
-    """Write objects as CSV: lists, objects and booleans as JSON, missing fields as empty cells."""
+    """Write objects as CSV, with lists, objects and booleans as JSON and empty cells for missing fields."""
     writer = csv.DictWriter(out, list(columns), delimiter=options.csv_delimiter)
     if options.csv_header:
         writer.writeheader()

@@ -1,8 +1,8 @@
 """The ``delta`` sink appends rows to a Delta Lake table.
 
-Each batch is one commit, so batches are large: many records, or several seconds of them. With EFFECTIVELY_ONCE the
-commit stores the number of each topic's last record as a transaction of the Delta protocol (``txn``: app id and
-version), so that redelivered records that were already committed are skipped.
+Each batch is one commit, so batches are large: many records, or several seconds of records. With EFFECTIVELY_ONCE, each
+commit stores the number of each topic's last record as a Delta transaction (``txn``: app ID and version). Redelivered
+records that were already committed are skipped.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class DeltaConfig(TableConfig):
     """Settings of the ``delta`` sink."""
 
     table_path: str = option(
-        "The table: a directory, or an address such as s3://bucket/table.", aliases=("tableUri", "path")
+        "Table location: a directory, or a URL such as s3://bucket/table.", aliases=("tableUri", "path")
     )
     storage_options: dict[str, str] = option(
         "Storage settings, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.",
         default={},
         secret=True,
     )
-    partition_by: list[str] = option("Partition columns of a table created by the sink.", default=[])
+    partition_by: list[str] = option("Partition columns, used when the sink creates the table.", default=[])
 
 
 class DeltaSink(TableSink):
-    """Appends JSON objects as rows to a Delta Lake table; each batch is a commit."""
+    """Appends JSON objects as rows to a Delta Lake table, with one commit per batch."""
 
     config = DeltaConfig
 
@@ -45,9 +45,9 @@ class DeltaSink(TableSink):
         """Validate the configuration."""
         super().check(config)
         if config.schema and (missing := set(config.partition_by) - config.schema.keys()):
-            raise InvalidConfig(f"partitionBy: {sorted(missing)[0]} is not a column of schema")
+            raise InvalidConfig(f"partitionBy: column {sorted(missing)[0]!r} is not in schema")
         if not all(isinstance(value, str) for value in config.storage_options.values()):
-            raise InvalidConfig("storageOptions must have texts only")
+            raise InvalidConfig("invalid storageOptions: all values must be strings")
 
     def open(self, config: DeltaConfig, context: SinkContext) -> None:
         """Open the connector."""
@@ -61,7 +61,7 @@ class DeltaSink(TableSink):
     # -- the table ------------------------------------------------------------------------------------------------
 
     def find(self) -> bool:
-        """Load the table, and return whether it exists."""
+        """Load the table and return whether it exists."""
         path, options = self._config.table_path, self._config.storage_options
         try:
             if not self._library.DeltaTable.is_deltatable(path, options):
@@ -72,10 +72,10 @@ class DeltaSink(TableSink):
         return True
 
     def create(self, schema: pa.Schema) -> None:
-        """Create the table if it is missing, and load it."""
+        """Create the table if it does not exist, and load it."""
         path = self._config.table_path
         if missing := [name for name in self._config.partition_by if name not in schema.names]:
-            raise Retry(f"partitionBy: {missing[0]} is not a field of the first batch: declare it in schema")
+            raise Retry(f"partitionBy: the first batch has no field {missing[0]!r}: declare the column in schema")
         try:
             self._table = self._library.DeltaTable.create(
                 path,
@@ -88,7 +88,7 @@ class DeltaSink(TableSink):
             raise Retry(_line(path, error)) from error
 
     def columns(self) -> pa.Schema:
-        """Return the table's columns."""
+        """Return the table columns."""
         return self._arrow.schema(self._table.schema().to_arrow())
 
     def stored(self, name: str) -> int:

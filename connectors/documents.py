@@ -1,4 +1,4 @@
-"""Records as JSON objects, and per-record outcomes of batches that the target may accept in part."""
+"""Records as JSON objects, and per-record outcomes of batches that a target may accept in part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ..api.connector import Record, RecordRefused, Retry
 
 Outcome: TypeAlias = "str | Retry | None"
-"""Outcome of one record: None if it was written, a text if it was rejected for good, `Retry` if it must be retried."""
+"""Outcome of one record: None if written, a reason if permanently rejected, or `Retry` if it must be retried."""
 
 
 def _no_constant(name: str) -> Any:
@@ -23,14 +23,14 @@ def json_of(text: bytes | str) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: the text is not valid UTF-8 JSON, or contains a number that JSON does not have, such as NaN.
-        RecursionError: the text is nested too deeply.
+        ValueError: the input is not valid UTF-8 JSON, or contains a non-JSON number such as NaN.
+        RecursionError: the input is nested too deeply.
     """
     return _decode(text if isinstance(text, str) else str(text, "utf-8"))
 
 
 class Digits(str):
-    """The JSON text of a number with a decimal point or an exponent."""
+    """The JSON representation of a number with a decimal point or an exponent."""
 
     __slots__ = ()
 
@@ -39,12 +39,12 @@ _decode_digits = json.JSONDecoder(parse_constant=_no_constant, parse_float=Digit
 
 
 def digits_of(text: bytes | str) -> Any:
-    """Parse JSON, with `Digits` for numbers that a float might round; raises the same as `json_of`."""
+    """Parse JSON, using `Digits` for numbers that a float might round. Raises the same exceptions as `json_of`."""
     return _decode_digits(text if isinstance(text, str) else str(text, "utf-8"))
 
 
 def digits_text(value: Any) -> str:
-    """Return the JSON of a value that `digits_of` returned."""
+    """Return a value parsed by `digits_of` as JSON."""
     if isinstance(value, Digits):
         return value
     if isinstance(value, dict):
@@ -59,38 +59,38 @@ def document_of(record: Record, read: Callable[[bytes | str], Any] = json_of) ->
 
     Args:
         record: a record passed to a sink.
-        read: parses text values: `json_of` or `digits_of`.
+        read: parser for string and bytes values: `json_of` or `digits_of`.
 
     Raises:
-        RecordRefused: the value is not a JSON object; `refused_at` adds the record's index.
+        RecordRefused: the value is not a JSON object. `refused_at` adds the record's index.
     """
     value = record.value
     if isinstance(value, bytes | str):
         try:
             value = read(value)
         except (ValueError, RecursionError) as error:
-            raise RecordRefused(f"the value is not valid JSON: {error}") from error
+            raise RecordRefused(f"value is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise RecordRefused(f"the value must be a JSON object, and is {type(value).__name__}")
+        raise RecordRefused(f"value must be a JSON object, not {type(value).__name__}")
     return value
 
 
 class Outcomes:
     """Writes batches to a system that reports an outcome for each record.
 
-    When a record is rejected, the sink gets the batch again without it. The outcomes of the others are remembered here,
-    so that none is sent twice, even if some of them must be retried.
+    When a record is rejected, the sink receives the batch again without it. This class remembers the outcomes of the
+    other records, so that none is sent twice, even if some of them must be retried.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Record, str | None]] = {}  # by id(); keeping the record prevents reuse of its id
 
     def write(self, records: Sequence[Record], send: Callable[[Sequence[Record]], Sequence[Outcome]]) -> None:
-        """Send the records whose outcome is unknown, and return once all are written.
+        """Send the records without a known outcome, and return once all records are written.
 
         Args:
             records: the batch passed to `Sink.write_batch`.
-            send: sends some of them, and returns the outcome of each.
+            send: sends a subset of them and returns the outcome of each.
 
         Raises:
             RecordRefused: for the first rejected record.
@@ -120,7 +120,7 @@ def halved(
 
     Args:
         records: the records to send, in order.
-        send: sends some of them, and returns their common outcome.
+        send: sends a subset of them and returns the common outcome.
         can_be_one: returns whether a single record can have caused a rejection.
     """
     outcome = send(records)

@@ -1,8 +1,8 @@
 """The ``elasticsearch`` sink, also named ``opensearch``, indexes documents through the bulk API.
 
-Every document has an id: the record's key, some of the value's fields, or else the record's position in its topic. So
-a redelivered record replaces its document, and there are no duplicates. If a bulk request succeeds in part, rejected
-documents go to the dead-letter topic, and those that failed temporarily are retried.
+Document IDs come from the record key, fields of the value, or the record's position in its topic. A redelivered record
+therefore replaces its document instead of duplicating it. If a bulk request succeeds in part, rejected documents go to
+the dead-letter topic, and documents that failed temporarily are retried.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from .libraries import need
 _ID_BYTES_MAX = 512
 _DATE = re.compile(r"%\{\+([^}]*)\}")
 _DATE_PARTS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "DDD": "%j"}
-_NO_STRUCTURED_KEYS = "keys are texts, and those of a key-value schema are not read; name fields in primaryFields"
-_OTHER_LIMIT = "socketTimeoutInMs holds for connecting too; set that"
+_NO_STRUCTURED_KEYS = "keys are strings, and key-value schemas are not supported; set primaryFields"
+_OTHER_LIMIT = "socketTimeoutInMs also applies to connecting; set socketTimeoutInMs instead"
 _UNSUPPORTED: Unsupported = {
-    "schemaEnable": Refusal("values are JSON objects without a schema; publish JSON, or set serdeClassName", (False,)),
-    "typeName": Refusal("OpenSearch, and Elasticsearch from 7 on, have no types; leave it out", ("_doc",)),
+    "schemaEnable": Refusal("values are read as JSON without a schema; publish JSON, or set serdeClassName", (False,)),
+    "typeName": Refusal("OpenSearch and Elasticsearch 7 or later have no mapping types; remove this option", ("_doc",)),
     "maxRetries": Refusal(
-        "a request is made again until it succeeds; leave it out, and limit the tries of a document that is refused by"
-        " maxMessageRetries"
+        "requests are retried until they succeed; remove this option, and set maxMessageRetries to limit the attempts "
+        "for rejected documents"
     ),
-    "retryBackoffInMs": Refusal("pauses between tries grow from 100 ms to 30 s; leave it out", (100,)),
-    "maxRetryTimeInSec": Refusal("pauses between tries grow up to 30 s, and the tries do not end; leave it out"),
+    "retryBackoffInMs": Refusal("retry delays grow from 100 ms to 30 s; remove this option", (100,)),
+    "maxRetryTimeInSec": Refusal("retries continue indefinitely, with delays of up to 30 s; remove this option"),
     "bulkConcurrentRequests": Refusal(
-        "an instance waits for the answer of a request before the next, which keeps the order; raise parallelism", (0,)
+        "each instance sends one request at a time to preserve order; increase parallelism instead", (0,)
     ),
     "connectTimeoutInMs": Refusal(_OTHER_LIMIT),
-    "connectionRequestTimeoutInMs": Refusal("a request does not wait for a connection; leave it out"),
+    "connectionRequestTimeoutInMs": Refusal("requests never wait for a connection; remove this option"),
     "connectionIdleTimeoutInMs": Refusal(
-        "connections stay open, and one that the server has closed is opened again; leave it out"
+        "connections stay open and are reopened when the server closes them; remove this option"
     ),
     "canonicalKeyFields": Refusal(_NO_STRUCTURED_KEYS, (False,)),
     "copyKeyFields": Refusal(_NO_STRUCTURED_KEYS, (False,)),
     "compatibilityMode": Refusal(
-        "requests are the same for all of them, as OpenSearch and Elasticsearch from 7 on have the same bulk interface",
+        "OpenSearch and Elasticsearch 7 or later share one bulk API; remove this option",
         ("AUTO", "ELASTICSEARCH_7", "ELASTICSEARCH", "OPENSEARCH"),
     ),
     "ssl": Refusal(
-        "begin elasticSearchUrl with https://, and instead of Java's keystores set caFile to a PEM file; for"
-        " disableCertificateValidation set verifyCertificates to false",
+        "use an https:// URL in elasticSearchUrl, caFile with a PEM file instead of Java keystores, and "
+        "verifyCertificates: false instead of disableCertificateValidation",
         ({}, {"enabled": False}),
     ),
 }
 _REFUSED = (400, 409, 413)
-"""Statuses caused by the document; all others are caused by the server or the settings."""
+"""Status codes caused by the document; all others are caused by the server or the settings."""
 
 
 @dataclass
@@ -67,40 +67,55 @@ class ElasticsearchConfig:
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
-    elastic_search_url: str = option("Comma-separated node addresses, such as http://localhost:9200.", aliases=("url",))
+    elastic_search_url: str = option("Comma-separated node URLs, such as http://localhost:9200.", aliases=("url",))
     index_name: str = option(
-        "The index; %{+yyyy-MM-dd} in it is the date of the record's event, or of today. Empty for the topic's name.",
+        "Index name. %{+yyyy-MM-dd} is replaced by the date of the record's event time, or today's date. Empty for the "
+        "topic name.",
         default="",
     )
-    username: str = option("User name; empty for none.", default="", secret=True)
+    username: str = option("User name; empty for no authentication.", default="", secret=True)
     password: str = option("Password of the user.", default="", secret=True)
-    token: str = option("Token sent as Authorization: Bearer, instead of a user.", default="", secret=True)
-    api_key: str = option("API key sent as Authorization: ApiKey, instead of a user.", default="", secret=True)
-    ca_file: str = option("PEM file of trusted certificates; empty for the system's.", default="")
+    token: str = option(
+        "Token sent as Authorization: Bearer, instead of a user name and password.", default="", secret=True
+    )
+    api_key: str = option(
+        "API key sent as Authorization: ApiKey, instead of a user name and password.", default="", secret=True
+    )
+    ca_file: str = option("PEM file with trusted certificates; empty for the system certificates.", default="")
     verify_certificates: bool = option("Whether to verify the server's certificate.", default=True)
     create_index_if_needed: bool = option("Whether to create a missing index.", default=False)
-    index_number_of_shards: int = option("Number of shards of a created index.", default=1, limits=(1, 1024))
-    index_number_of_replicas: int = option("Number of replicas of each of its shards.", default=0, limits=(0, 100))
-    key_ignore: bool = option("Whether to ignore the record's key as document id.", default=True)
-    primary_fields: list[str] = option("Fields of the value that form the id; only with keyIgnore.", default=[])
-    id_hashing_algorithm: Literal["NONE", "SHA256", "SHA512"] = option("Hash function for ids.", default="NONE")
-    conditional_id_hashing: bool = option("Whether to hash only ids longer than 512 bytes.", default=False)
+    index_number_of_shards: int = option(
+        "Number of shards of indexes created by the sink.", default=1, limits=(1, 1024)
+    )
+    index_number_of_replicas: int = option(
+        "Number of replicas per shard of indexes created by the sink.", default=0, limits=(0, 100)
+    )
+    key_ignore: bool = option("Whether to ignore the record key instead of using it as the document ID.", default=True)
+    primary_fields: list[str] = option("Value fields that form the document ID; requires keyIgnore.", default=[])
+    id_hashing_algorithm: Literal["NONE", "SHA256", "SHA512"] = option(
+        "Hash function for document IDs.", default="NONE"
+    )
+    conditional_id_hashing: bool = option("Whether to hash only document IDs longer than 512 bytes.", default=False)
     null_value_action: Literal["IGNORE", "DELETE", "FAIL"] = option(
-        "For records without a value: ignore the record, delete the document with its key, or reject the record.",
+        "Action for records without a value: ignore the record, delete the document with its key, or reject the "
+        "record.",
         default="IGNORE",
     )
     malformed_doc_action: Literal["FAIL", "IGNORE", "WARN"] = option(
-        "Of a document that is refused: give the record away, leave it out, or leave it out with a line in the log.",
+        "Action for documents that the server rejects. FAIL: reject the record; IGNORE: skip the record; WARN: skip "
+        "the record and log a warning.",
         default="FAIL",
     )
     strip_nulls: bool = option("Whether to omit null fields.", default=True)
     strip_non_printable_characters: bool = option(
-        "Whether to remove control, format and unassigned characters from texts.", default=False
+        "Whether to remove control, format and unassigned characters from strings.", default=False
     )
-    bulk_enabled: bool = option("Whether to send many documents per request instead of one.", default=True)
+    bulk_enabled: bool = option("Whether to send multiple documents per request.", default=True)
     bulk_actions: int = option("Maximum number of documents per request.", default=1000, limits=(1, 10_000))
-    bulk_size_in_mb: int = option("Maximum MiB per request.", default=5, limits=(1, 100))
-    bulk_flush_interval_in_ms: int = option("Milliseconds to wait for more records.", default=100, limits=(0, 60_000))
+    bulk_size_in_mb: int = option("Maximum request size in MiB.", default=5, limits=(1, 100))
+    bulk_flush_interval_in_ms: int = option(
+        "Maximum time to wait for more records, in milliseconds.", default=100, limits=(0, 60_000)
+    )
     compression_enabled: bool = option("Whether to compress requests.", default=False)
     socket_timeout_in_ms: int = option("Response timeout in milliseconds.", default=60_000, limits=(1, 3_600_000))
 
@@ -117,26 +132,30 @@ class ElasticsearchSink(Sink):
         """Validate the configuration."""
         for url in _urls(config):
             if not url.startswith(("http://", "https://")):
-                raise InvalidConfig(f"elasticSearchUrl: {url!r} must begin with http:// or https://")
+                raise InvalidConfig(
+                    f"invalid elasticSearchUrl {url!r}: expected a URL starting with http:// or https://"
+                )
         if bool(config.username or config.password) + bool(config.token) + bool(config.api_key) > 1:
-            raise InvalidConfig("give one of username with password, token and apiKey")
+            raise InvalidConfig("multiple credentials: set only one of username with password, token, or apiKey")
         if config.primary_fields and not config.key_ignore:
-            raise InvalidConfig("primaryFields needs keyIgnore: true; a document has one id")
+            raise InvalidConfig("primaryFields requires keyIgnore: true")
         if config.null_value_action == "DELETE" and config.key_ignore:
-            raise InvalidConfig("nullValueAction DELETE needs keyIgnore: false; the key says what is to be deleted")
+            raise InvalidConfig(
+                "nullValueAction DELETE requires keyIgnore: false, as the key identifies the document to delete"
+            )
         for part in (found[1] for found in _DATE.finditer(config.index_name)):
             _date_format(part)
         plain = _DATE.sub("", config.index_name)
         if plain != plain.lower() or re.search(r'[\\/*?"<>|\s,#:]', plain) or plain.startswith(("-", "_", "+")):
             raise InvalidConfig(
-                f'indexName {config.index_name!r} must be in lower case, without \\/*?"<>|,#: and spaces, and not begin'
-                " with -, _ or +"
+                f'invalid indexName {config.index_name!r}: must be lower case, must not contain spaces or \\/*?"<>|,#:'
+                " and must not start with -, _ or +"
             )
 
     def not_effectively_once(self, config: ElasticsearchConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if _DATE.search(config.index_name):
-            return "a record without an event time that comes again may go to the index of another day"
+            return "a redelivered record without an event time may go to another day's index"
         return ""
 
     def batching(self, config: ElasticsearchConfig) -> Batching:
@@ -195,16 +214,16 @@ class ElasticsearchSink(Sink):
         return outcomes
 
     def _action(self, record: Record) -> bytes | None:
-        """Return a record's lines of the bulk request, or None if the record is skipped."""
+        """Return a record's lines in the bulk request, or None if the record is skipped."""
         config = self._config
         target = {"_index": self._index(record)}
         if record.value in (None, b"", ""):
             if config.null_value_action == "IGNORE":
                 return None
             if config.null_value_action == "FAIL":
-                raise RecordRefused("the record has no value, and nullValueAction is FAIL")
+                raise RecordRefused("record has no value, and nullValueAction is FAIL")
             if record.key is None:
-                raise RecordRefused("the record has neither a value nor a key that says what to delete")
+                raise RecordRefused("record has no value, and no key that identifies the document to delete")
             return _encoded({"delete": {**target, "_id": self._hashed(record.key)}}) + b"\n"
         document: Any = document_of(record)
         target["_id"] = self._id(record, document)
@@ -238,7 +257,7 @@ class ElasticsearchSink(Sink):
                 self._client.indices.create(index=name, body={"settings": settings})
         except self._error as error:
             if "resource_already_exists_exception" not in str(error):  # created by another instance meanwhile
-                raise Retry(f"the index {name} cannot be created: {_cause(error)}") from error
+                raise Retry(f"cannot create index {name!r}: {_cause(error)}") from error
         if len(self._seen) >= 1000:  # index names may contain topics and dates
             self._seen.clear()
         self._seen.add(name)
@@ -248,7 +267,9 @@ class ElasticsearchSink(Sink):
         if config.primary_fields:
             parts = [document.get(field) for field in config.primary_fields]
             if None in parts:
-                raise RecordRefused(f"the value has no {config.primary_fields[parts.index(None)]}, a part of the id")
+                raise RecordRefused(
+                    f"value has no field {config.primary_fields[parts.index(None)]!r}, which is in primaryFields"
+                )
             alone = parts[0] if len(parts) == 1 else None
             return self._hashed(
                 alone if isinstance(alone, str) else _encoded(parts if len(parts) > 1 else alone).decode()
@@ -262,7 +283,7 @@ class ElasticsearchSink(Sink):
         config = self._config
         data = given.encode(errors="surrogatepass")
         if not data:
-            raise RecordRefused("the document's id is empty")
+            raise RecordRefused("document ID is empty")
         if config.id_hashing_algorithm == "NONE" or (config.conditional_id_hashing and len(data) <= _ID_BYTES_MAX):
             return given
         digest = hashlib.new(config.id_hashing_algorithm.lower(), data).digest()
@@ -271,7 +292,7 @@ class ElasticsearchSink(Sink):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Sequence[tuple[int, bytes]]) -> list[Outcome]:
-        """Send actions, and return the outcome of each; a request that is rejected as a whole is bisected."""
+        """Send actions and return the outcome of each; a request that is rejected as a whole is bisected."""
         answers: dict[int, Outcome] = {}
 
         def send(some: Sequence[tuple[int, bytes]]) -> Outcome:
@@ -302,7 +323,7 @@ class ElasticsearchSink(Sink):
         if action == "FAIL":
             return cause
         if action == "WARN":
-            self._log.warning("a document is left out: %s", cause)
+            self._log.warning("skipped a document: %s", cause)
         return None
 
 
@@ -319,7 +340,7 @@ def _outcome(item: Mapping[str, Any]) -> Outcome:
 
 
 def _cause(error: Any) -> str:
-    """Return the text of a TransportError in one line."""
+    """Return a TransportError as one line."""
     text = (
         f"{type(error).__name__}: {error}"
         if error.status_code == "N/A"
@@ -341,7 +362,7 @@ def _date_format(pattern: str) -> str:
     for part in parts:
         if part.isalpha() and part not in _DATE_PARTS:
             raise InvalidConfig(
-                f"indexName: {part!r} of %{{+{pattern}}} is not known; known are {', '.join(_DATE_PARTS)}"
+                f"indexName: unknown date field {part!r} in %{{+{pattern}}}: expected {', '.join(_DATE_PARTS)}"
             )
     return "".join(_DATE_PARTS.get(part, part.replace("%", "%%")) for part in parts)
 
@@ -350,9 +371,9 @@ def _encoded(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except UnicodeEncodeError as error:
-        raise RecordRefused(f"the value is not valid UTF-8: {error.reason}") from error
+        raise RecordRefused(f"value is not valid UTF-8: {error.reason}") from error
     except ValueError as error:  # such as 1e999
-        raise RecordRefused(f"the value has a number that is too large: {error}") from error
+        raise RecordRefused(f"value contains a number that is too large: {error}") from error
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Finding the files that the ``file`` source reads.
+"""File discovery for the ``file`` source.
 
-A file is identified by its inode, and has one name here even if several lead to it: a symbolic link and its target are
-one file, and so are hard links. Of several names, the alphabetically first counts, with symbolic links last. Symbolic
-links to directories are not followed.
+A file is identified by its inode. A symbolic link and its target count as one file, and so do hard links. The file's
+name is the alphabetically first of its names, with symbolic links last. Symbolic links to directories are not followed.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class Found(NamedTuple):
     """A file found by a scan.
 
     Attributes:
-        path: its name; see the module.
-        key: its identity.
+        path: the file's name, as defined in the module docstring.
+        key: the file's identity.
         status: stat result of the file itself, not of a symbolic link.
-        others: its other names below the directory.
+        others: the file's other names in the directory.
     """
 
     path: Path
@@ -51,7 +50,7 @@ class FileFinder:
 
     Attributes:
         root: the directory, or the single file.
-        interrupted: files with private names that the last scan found; see `file_removal`.
+        interrupted: files with private names found by the last scan; see `file_removal`.
     """
 
     def __init__(self, root: Path, choice: Choice, complain: Callable[[str], None]) -> None:
@@ -59,11 +58,11 @@ class FileFinder:
 
         Args:
             root: the directory, or the single file.
-            choice: selects files below it.
+            choice: options that select files in the directory.
             complain: called with a message for each name that cannot be read.
 
         Raises:
-            InvalidConfig: a filter is not a regular expression.
+            InvalidConfig: a filter is not a valid regular expression.
         """
         self.root = root
         self.interrupted: list[Path] = []
@@ -76,13 +75,13 @@ class FileFinder:
         """Return the files to read.
 
         Raises:
-            FileNotFoundError: the directory, or the single file, is missing.
+            FileNotFoundError: the directory, or the single file, does not exist.
             OSError: the directory or file cannot be read.
         """
         return self._files(self.root, is_any=False)
 
     def find_any(self) -> list[Found]:
-        """Return the files of the directory with any name; raises the same as `find`."""
+        """Return the files of the directory under any name. Raises the same exceptions as `find`."""
         return self._files(self.root if self.root.is_dir() else self.root.parent, is_any=True)
 
     def _files(self, top: Path, *, is_any: bool) -> list[Found]:
@@ -92,7 +91,7 @@ class FileFinder:
             if stat.S_ISREG(root.st_mode):
                 return [Found(top, key_of(root, root), root)]
             with os.scandir(top):
-                pass  # entries below it may be unreadable, but not the directory itself
+                pass  # entries may be unreadable, but the directory itself must be readable
         except FileNotFoundError:
             self.interrupted = list(
                 top.parent.glob(f"{PRIVATE}*-{glob.escape(top.name)}")
@@ -111,7 +110,7 @@ class FileFinder:
             with os.scandir(directory) as found:
                 entries = list(found)
         except OSError as error:
-            self._complain(f"{directory} cannot be read, and is left out: {error.strerror}")
+            self._complain(f"skipped directory {directory}: {error.strerror}")
             return
         for entry in entries:
             if entry.name.startswith(PRIVATE):
@@ -131,7 +130,7 @@ class FileFinder:
             except FileNotFoundError:
                 continue  # removed meanwhile
             except OSError as error:
-                self._complain(f"{entry.path} cannot be read, and is left out: {error.strerror}")
+                self._complain(f"skipped {entry.path}: {error.strerror}")
 
 
 def _by_file(names: Iterator[tuple[bool, Path, str, os.stat_result]]) -> list[Found]:
@@ -149,14 +148,17 @@ def _by_file(names: Iterator[tuple[bool, Path, str, os.stat_result]]) -> list[Fo
 
 
 def key_of(status: os.stat_result, root: os.stat_result) -> str:
-    """Return a file's identity, without the device number on the root's device, as a reboot may change it."""
+    """Return a file's identity.
+
+    The device number is omitted if it equals the root's, because a reboot may change it.
+    """
     same = status.st_dev == root.st_dev
     return str(status.st_ino) if same else f"{status.st_dev}:{status.st_ino}"
 
 
 def expression(key: str, text: str) -> re.Pattern[str]:
-    """Return a compiled filter. Raises InvalidConfig if it is not a regular expression."""
+    """Compile a filter. Raises InvalidConfig if it is not a valid regular expression."""
     try:
         return re.compile(text)
     except re.error as error:
-        raise InvalidConfig(f"{key} {text!r} is not a regular expression: {error}") from None
+        raise InvalidConfig(f"invalid {key} {text!r}: {error}") from None

@@ -1,10 +1,10 @@
-"""Removal of files that were read, and of no others.
+"""Safe removal of files that were read.
 
-A path can change to another file at any time, for example when a program writes a temporary file and renames it.
-Deleting by path could delete a file that was never read. So a file is first renamed to a private name, where no other
-program replaces it, then compared with the file that was read, and only then deleted or renamed. If it is another file,
-its name is restored. A private name contains the identity of the file that was read, so that `recover` can finish the
-removal after a crash.
+A path can refer to another file at any time, for example when a program writes a temporary file and renames it.
+Deleting by path could delete a file that was never read. So a file is first renamed to a private name that no other
+program uses, then compared with the file that was read, and only then deleted or renamed. If the files differ, the
+original name is restored. A private name contains the identity of the file that was read, so that `recover` can finish
+the removal after a crash.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import NamedTuple, TypeAlias
 from .file_text import stamp_of
 
 PRIVATE = ".magnetar-read-"
-"""Prefix of private names. Files with it are never read."""
+"""Prefix of private names. Files with this prefix are never read."""
 _PRIVATE_NAME = re.compile(rf"{re.escape(PRIVATE)}(\d+)-(\d+)-(\d+)-(.+)", re.DOTALL)
 _NAME_BYTES_MAX = 255
 _CRASHED_S = 10.0
-"""Age of a private name after which its instance counts as dead, in seconds."""
+"""Age in seconds after which the owner of a private name is assumed to have crashed."""
 
 Finish: TypeAlias = Callable[[Path, str], None]
-"""Deletes or renames a file that was read, given its private path and its earlier name."""
+"""Deletes or renames a file that was read; called with its private path and its original name."""
 
 
 class Identity(NamedTuple):
-    """A file and its content, as it was read.
+    """The identity and content version of a file that was read.
 
     Attributes:
         device: st_dev.
         inode: st_ino.
-        stamp: as returned by `stamp_of`.
+        stamp: result of `stamp_of`.
     """
 
     device: int
@@ -65,10 +65,10 @@ def rename_with(suffix: str) -> Finish:
 
 
 def remove(path: Path, read: Identity, finish: Finish) -> bool:
-    """Remove a file if it is the one that was read, unchanged; return whether it was removed.
+    """Remove a file if it is the one that was read, unchanged. Return whether it was removed.
 
     Raises:
-        FileNotFoundError: the path is gone.
+        FileNotFoundError: the path does not exist.
         OSError: the file cannot be removed.
     """
     if identity_of(os.stat(path)) != read:
@@ -78,7 +78,7 @@ def remove(path: Path, read: Identity, finish: Finish) -> bool:
     try:
         is_same = identity_of(os.stat(private)) == read
     except FileNotFoundError:
-        is_same = False  # a symbolic link whose target was just removed
+        is_same = False  # a symbolic link whose target has just been removed
     if is_same:
         _finish(private, path, finish)
     else:
@@ -87,7 +87,7 @@ def remove(path: Path, read: Identity, finish: Finish) -> bool:
 
 
 def _finish(private: Path, path: Path, finish: Finish) -> None:
-    """Delete or rename a file that was read; restore its name if that fails."""
+    """Delete or rename a file that was read; restore its name on failure."""
     try:
         finish(private, path.name)
     except OSError:
@@ -99,8 +99,8 @@ def recover(private: Path, finish: Finish | None) -> None:
     """Finish a removal interrupted by a crash, or restore the file's name if it is not the one that was read.
 
     Args:
-        private: its current path.
-        finish: deletes or renames a file that was read; None to restore its name too.
+        private: the file's current path.
+        finish: deletes or renames a file that was read; None to always restore the name.
 
     Raises:
         OSError: the file cannot be removed.
@@ -111,7 +111,7 @@ def recover(private: Path, finish: Finish | None) -> None:
     try:
         status = os.stat(private)
     except FileNotFoundError:
-        return  # done by another instance meanwhile
+        return  # another instance recovered it meanwhile
     if time.time() - status.st_ctime < _CRASHED_S:
         return
     name = found[4]
@@ -127,7 +127,7 @@ def _private_name(name: str, read: Identity) -> str:
 
 
 def _put_back(private: Path, path: Path) -> None:
-    """Restore a file's name, with a number added if another file has that name by now."""
+    """Restore a file's name, adding a number if the name is in use."""
     target, number = path, 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Removal of files after reading: each is removed once all its records are durable."""
+"""Removal of each file once all its records are durable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .file_finding import Found
 from .file_removal import Finish, Identity, recover, remove
 
 STUCK_MAX = 1000
-"""Number of files that were read but could not be removed at which the source stops reading."""
+"""Maximum number of files that could not be removed after reading. At this number, the source stops reading."""
 
 
 @dataclass(slots=True)
@@ -20,9 +20,9 @@ class _Progress:
     """A file with records in flight.
 
     Attributes:
-        found: its names.
+        found: the file's names.
         unsettled: number of reads whose records are not durable yet.
-        read: identity of the file when its end was reached; None before.
+        read: identity of the file when its end was reached, or None.
     """
 
     found: Found
@@ -31,17 +31,17 @@ class _Progress:
 
 
 class Settling:
-    """Counts receipts for each file, and removes files.
+    """Tracks which records of each file are durable, and removes completed files.
 
     Attributes:
-        pending: keys of completely read files with records that are not durable yet.
+        pending: keys of completely read files whose records are not all durable yet.
         stays: keys of completely read files that must not be removed.
     """
 
     def __init__(
         self, finish: Finish | None, complain: Callable[[str], None], removed: Callable[[str], None], stays: set[str]
     ) -> None:
-        """Create a counter.
+        """Create a tracker.
 
         Args:
             finish: deletes or renames a file; None to keep all files.
@@ -59,16 +59,16 @@ class Settling:
 
     @property
     def is_removing(self) -> bool:
-        """Whether files are deleted or renamed."""
+        """Whether files are deleted or renamed after reading."""
         return self._finish is not None
 
     def add(self, found: Found, records: Sequence[Record], read: Identity | None) -> None:
-        """Remove a completely read file once these and all its earlier records are durable.
+        """Remove a completely read file once these and all earlier records are durable.
 
         Args:
             found: the file.
-            records: records of its latest read; `Record.acknowledge` of the last one is set.
-            read: identity of the file if its end was reached; else None.
+            records: records of the latest read; sets `Record.acknowledge` of the last one.
+            read: identity of the file if its end was reached, or None.
         """
         if self._finish is None:
             return
@@ -83,7 +83,7 @@ class Settling:
             self._end(progress)
 
     def give_up(self, key: str) -> None:
-        """Forget a file that could not be read completely."""
+        """Stop tracking a file that could not be read completely."""
         self._on_the_way.pop(key, None)
 
     def _settled(self, progress: _Progress) -> None:
@@ -120,11 +120,15 @@ class Settling:
         except FileNotFoundError:
             return True
         except OSError as error:
-            self._complain(f"{path} was read but cannot be removed: {error.strerror}; it stays and is not read again")
+            self._complain(
+                f"cannot remove {path} after reading it: {error.strerror}; the file remains and will not be read again"
+            )
             self._stuck.add(key)
             if len(self._stuck) >= STUCK_MAX:
                 count = len(self._stuck)
-                raise Retry(f"{count} files cannot be removed: {error.strerror}: set keepFile to true") from error
+                raise Retry(
+                    f"cannot remove {count} files after reading them: {error.strerror}; set keepFile to true"
+                ) from error
             return False
 
     def recover(self, interrupted: Sequence[Path]) -> None:
@@ -133,4 +137,4 @@ class Settling:
             try:
                 recover(private, self._finish)
             except OSError as error:
-                self._complain(f"{private} cannot be removed: {error.strerror}")
+                self._complain(f"cannot remove {private}: {error.strerror}")

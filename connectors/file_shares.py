@@ -1,9 +1,9 @@
-"""Distribution of files over the instances of the ``file`` source, and time entries in their positions.
+"""Distribution of files among the instances of the ``file`` source, and time entries in their positions.
 
 A file belongs to the instance whose number is the inode modulo the parallelism. A position lists the files that were
 read and, if there are too many, a time: all files of the share whose status has not changed since then were read. When
-the parallelism changes, files move to other instances, and so do their entries. A time moves together with the share
-that it applies to.
+the parallelism changes, files and their entries move to other instances. A time entry moves together with the share it
+applies to.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Share(NamedTuple):
         return self.number % common == other.number % common
 
     def includes(self, other: Share) -> bool:
-        """Return whether all files of the other share belong to this one, too."""
+        """Return whether all files of the other share also belong to this one."""
         return other.parallelism % self.parallelism == 0 and self.has(other.number)
 
 
 class ReadBefore(NamedTuple):
-    """A time in nanoseconds since 1970, and the share whose files with earlier changes were all read."""
+    """A time in nanoseconds since 1970, and the share whose files last changed before that time were all read."""
 
     share: Share
     time_ns: int
 
     def covers(self, other: ReadBefore) -> bool:
-        """Return whether the other entry is redundant."""
+        """Return whether this entry makes the other one redundant."""
         return self.time_ns >= other.time_ns and self.share.includes(other.share)
 
     def says_read(self, status: os.stat_result) -> bool:
-        """Return whether this entry means that a file was read."""
+        """Return whether, according to this entry, a file was read."""
         return status.st_ctime_ns <= self.time_ns and self.share.has(status.st_ino)
 
 
@@ -72,7 +72,7 @@ def pruned(times: Iterable[ReadBefore]) -> list[ReadBefore]:
 
 
 def divide(positions: Sequence[Position], share: Share) -> dict[str, Any] | None:
-    """Return a share's position derived from those of all instances of another parallelism; None if all are empty."""
+    """Return a share's position derived from the positions for another parallelism, or None if all are empty."""
     given = [(Share(number, len(positions)), one) for number, one in enumerate(positions) if one is not None]
     if not given:
         return None
@@ -84,5 +84,5 @@ def divide(positions: Sequence[Position], share: Share) -> dict[str, Any] | None
 
 
 def inode_of(key: str) -> int:
-    """Return the inode in the key of a file or of a truncated text."""
+    """Return the inode number from the key of a file or truncated text."""
     return int(key.partition("~")[0].rpartition(":")[2])

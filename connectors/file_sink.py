@@ -1,14 +1,14 @@
 """The ``file`` sink writes rolling files of lines, JSON lines, CSV or Parquet.
 
-Records are first written as lines to a file whose name starts with a dot and ends in ``.open``. The file is synced with
-each batch, so that a record is durable once its batch is written, in all formats. When the file is large or old enough,
-it is finished: converted to Parquet or CSV if necessary, under another such name, and renamed to its final name. So a
-file with a final name is always complete. Files left by a killed instance are finished by the next instance that
-starts, with any number; a lock on the file shows that its writer is alive. Names are
-``<sink>-<instance>-<time>-<number>``, so that instances and sinks can share a directory.
+Records are first written as lines to a file whose name starts with a dot and ends in ``.open``. The file is synced
+after each batch, so a record is durable once its batch is written, in all formats. When the file is large or old
+enough, the sink converts it to Parquet or CSV if necessary, under another hidden name, and renames it to its final
+name. A file with a final name is therefore always complete. Files left behind by a killed instance are finished by the
+next instance that starts, regardless of its number; a lock on the file shows that its writer is still running. Files
+are named ``<sink>-<instance>-<time>-<number>``, so that instances and sinks can share a directory.
 
-A batch that could not be written completely, for example because the disk is full, is removed before it is retried.
-Records may be duplicated if the instance is killed between the sync and the acknowledgement.
+If a batch cannot be written completely, for example because the disk is full, it is truncated from the file before the
+retry. Records may be duplicated if the instance is killed between the sync and the acknowledgement.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from .lines_to_parquet import write_parquet
 _OPEN = ".open"
 _MADE = ".made"
 _SIGNS = ("\n", "\r", "\\u", "NaN", "Infinity")
-"""Signs that a JSON text is not one line, or may not be valid JSON."""
+"""Substrings showing that JSON may span several lines or be invalid."""
 _ENDINGS = {"lines": ".txt", "json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
 COLUMNS_MAX = 1000
-"""Maximum number of columns of a CSV or Parquet row, and of all rows of a file together."""
+"""Maximum number of columns in a CSV or Parquet row, and in all rows of a file together."""
 _TAIL_BYTES = 1 << 16
 
 
@@ -50,27 +50,29 @@ _TAIL_BYTES = 1 << 16
 class FileSinkConfig(CsvOptions):
     """Settings of the ``file`` sink."""
 
-    output_directory: str = option("The directory for the files; created if missing.", aliases=("path",))
+    output_directory: str = option("Output directory; created if it does not exist.", aliases=("path",))
     format: Literal["json", "lines", "csv", "parquet"] = option(
-        "json: a JSON value per line; lines: values unchanged; csv, parquet: a row per value.", default="json"
+        "File format. json: one JSON value per line; lines: values unchanged; csv, parquet: one row per value.",
+        default="json",
     )
     value_type: Literal["json", "text"] = option(
-        "Type of the values. Texts are JSON strings in json, and a column named value in csv and parquet.",
+        "Type of the record values. Text values become JSON strings with format json, and a column named value with "
+        "csv and parquet.",
         default="json",
     )
     with_metadata: bool = option(
-        "Whether to add the columns __key, __topic, __messageId, __eventTime (milliseconds since 1970) and"
-        " __messageProperties. Values that are not objects are then in a column named value.",
+        "Whether to add the columns __key, __topic, __messageId, __eventTime (milliseconds since 1970) and "
+        "__messageProperties. Values other than objects are then written to a column named value.",
         default=False,
     )
-    roll_bytes: int = option("Maximum bytes of lines in a file.", default=128 << 20, limits=(1, None))
-    roll_records: int = option("Maximum number of records in a file; 0 for unlimited.", default=0, limits=(0, None))
+    roll_bytes: int = option("Maximum bytes per file, before conversion.", default=128 << 20, limits=(1, None))
+    roll_records: int = option("Maximum number of records per file; 0 for unlimited.", default=0, limits=(0, None))
     roll_seconds: float = option("Seconds after which a file is finished.", default=60.0, limits=(0.1, 86_400))
-    file_prefix: str = option("Prefix of the file names; empty for the sink's name.", default="")
+    file_prefix: str = option("File name prefix; empty for the sink name.", default="")
 
 
 class FileSink(Sink):
-    """Writes files of JSON lines, CSV or Parquet, which are complete from the moment they appear."""
+    """Writes files of JSON lines, CSV or Parquet. A visible file is always complete."""
 
     config = FileSinkConfig
 
@@ -78,15 +80,16 @@ class FileSink(Sink):
         """Validate the configuration."""
         if "/" in config.file_prefix or "\0" in config.file_prefix:
             raise InvalidConfig(
-                f"invalid filePrefix {config.file_prefix!r}: must not contain a slash; set folders in outputDirectory"
+                f"invalid filePrefix {config.file_prefix!r}: must not contain slashes; use outputDirectory for "
+                f"directories"
             )
         if config.format == "lines" and config.with_metadata:
-            raise InvalidConfig("withMetadata needs another format: lines have no place for it")
+            raise InvalidConfig("withMetadata does not support format lines: use json, csv or parquet")
         check_csv(config)
 
     def not_effectively_once(self, config: FileSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "the sink file writes a record again whose acknowledgement was lost"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "the file sink may write a record again if its acknowledgement was lost"
 
     def batching(self, config: FileSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -95,7 +98,7 @@ class FileSink(Sink):
     def open(self, config: FileSinkConfig, context: SinkContext) -> None:
         """Open the connector."""
         if config.format == "parquet":
-            need("parquet", "pyarrow.parquet", "file")  # reports a missing library before any record is accepted
+            need("parquet", "pyarrow.parquet", "file")  # fail early if the library is missing
         self._config = config
         self._log = context.logger
         self._directory = Path(config.output_directory).expanduser()
@@ -103,10 +106,10 @@ class FileSink(Sink):
         self._instance_id = context.instance_id
         self._file: IO[bytes] | None = None
         self._path = Path()
-        self._bytes = self._records = 0  # synced ones
+        self._bytes = self._records = 0  # synced data only
         self._columns: set[str] = set()
         self._began_s = 0.0
-        self._has_left = False  # a file that could not be finished
+        self._has_left = False  # whether a file could not be finished
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._finish_left()
@@ -121,10 +124,8 @@ class FileSink(Sink):
             try:
                 lines.append(self._line(record))
             except (ValueError, TypeError, RecursionError) as error:
-                hint = "; for plain text set valueType to text" if isinstance(error, JSONDecodeError) else ""
-                refusal = RecordRefused(
-                    f"the value is not valid {self._config.value_type}: {error}{hint}", index, index
-                )
+                hint = ": set valueType to text for plain text" if isinstance(error, JSONDecodeError) else ""
+                refusal = RecordRefused(f"value is not valid {self._config.value_type}: {error}{hint}", index, index)
                 break
             except RecordRefused as error:
                 refusal = RecordRefused(str(error), index, index)
@@ -137,7 +138,7 @@ class FileSink(Sink):
             self._away(error)
         if refusal is not None:
             raise refusal
-        with contextlib.suppress(OSError):  # the records are written; the next call retries, and raises if that fails
+        with contextlib.suppress(OSError):  # the records are written; the next call retries and raises on failure
             self._roll_if_due()
 
     def idle(self) -> None:
@@ -155,10 +156,10 @@ class FileSink(Sink):
         try:
             self._finish()
         except OSError as error:
-            self._log.warning("%s stays until the sink is opened again: %s", self._path, error)
+            self._log.warning("cannot finish %s: %s; retrying when the sink is next opened", self._path, error)
 
     def _away(self, error: OSError) -> NoReturn:
-        raise Retry(f"{self._directory} cannot be written to: {error.strerror or error}") from error
+        raise Retry(f"cannot write to {self._directory}: {error.strerror or error}") from error
 
     # -- lines ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,9 @@ class FileSink(Sink):
         if config.format == "lines":
             data = value if isinstance(value, bytes) else str(value).encode()
             if b"\n" in data:
-                raise RecordRefused("the value has a line break, and format is lines; use json")
+                raise RecordRefused(
+                    "value contains a line break, which format lines does not allow: set format to json"
+                )
             return data + b"\n"
         text = value.decode() if isinstance(value, bytes) else value
         if config.value_type == "text" and not config.with_metadata and isinstance(text, str):
@@ -181,7 +184,7 @@ class FileSink(Sink):
                 parsed = {"value": parsed}
             else:
                 kind = type(parsed).__name__
-                raise RecordRefused(f"a row of {config.format} is an object, and the value is {kind}")
+                raise RecordRefused(f"value must be a JSON object for format {config.format}, not {kind}")
             if config.with_metadata:
                 parsed |= _metadata_of(record)
             if config.format != "json":
@@ -193,16 +196,16 @@ class FileSink(Sink):
 
     def _add_columns(self, row: dict[str, Any]) -> None:
         if not row:
-            raise RecordRefused(f"a row of {self._config.format} has a field at least, and the value has none")
+            raise RecordRefused(f"value is an empty object: format {self._config.format} requires at least one field")
         if not self._columns.issuperset(row):
             if len(self._columns.union(row)) > COLUMNS_MAX:
-                raise RecordRefused(f"the rows of a file have {COLUMNS_MAX} different fields at most")
+                raise RecordRefused(f"too many columns: a file may contain at most {COLUMNS_MAX} distinct fields")
             self._columns.update(row)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _write(self, data: bytes, count: int) -> None:
-        """Write and sync all lines, or raise and leave none of them in the file."""
+        """Write and sync all lines, or write none of them and raise."""
         config = self._config
         if self._bytes and (
             self._bytes + len(data) > config.roll_bytes
@@ -231,7 +234,7 @@ class FileSink(Sink):
             self._path = self._directory / f".{name}{_OPEN}"
             if not (self._directory / name).exists():
                 with contextlib.suppress(FileExistsError):
-                    file = open(self._path, "xb", buffering=0)  # noqa: SIM115  it stays open until it rolls
+                    file = open(self._path, "xb", buffering=0)  # noqa: SIM115  stays open until the file rolls
                     break
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._file = file
@@ -250,7 +253,7 @@ class FileSink(Sink):
             self._finish()
 
     def _finish(self) -> None:
-        """Rename the file to its final name; if that fails, the next call retries."""
+        """Rename the file to its final name; on failure, the next call retries."""
         assert self._file is not None
         file, self._file = self._file, None
         self._has_left = True
@@ -264,7 +267,7 @@ class FileSink(Sink):
             self._has_left = False
 
     def _finish_left(self) -> None:
-        """Finish files of killed instances. Their complete lines were acknowledged, or will be redelivered."""
+        """Finish files of killed instances. Their complete lines were acknowledged or will be redelivered."""
         endings = "|".join(map(re.escape, _ENDINGS.values()))
         mine = re.compile(rf"\.{re.escape(self._name)}-\d+-\d{{8}}T\d{{6}}\.\d{{6}}-\d+({endings}){re.escape(_OPEN)}")
         for entry in sorted(os.listdir(self._directory)):
@@ -275,10 +278,10 @@ class FileSink(Sink):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    continue  # its writer is alive
+                    continue  # its writer is still running
                 file.truncate(_end_of_lines(file))
                 os.fsync(file.fileno())
-                self._log.info("%s was left by an instance that was killed, and is finished now", left)
+                self._log.info("finishing %s, left behind by a killed instance", left)
                 self._convert(left)
 
     def _convert(self, path: Path) -> None:
@@ -298,7 +301,7 @@ class FileSink(Sink):
                 with open(made, "rb") as file:
                     os.fsync(file.fileno())
             except BaseException:
-                made.unlink(missing_ok=True)  # the disk may be full because of it
+                made.unlink(missing_ok=True)  # frees space if the disk is full
                 raise
         made.rename(final)
         descriptor = os.open(self._directory, os.O_RDONLY)

@@ -1,27 +1,26 @@
-r"""The ``file`` source reads lines or CSV rows of the files in a directory, or of a single file.
+r"""The ``file`` source reads lines or CSV rows from the files in a directory, or from a single file.
 
-There are two modes. By default, a file is complete when it is found, as in Pulsar's connector. It is read to its end,
-plain, gzip or zip, and then kept. With ``keepFile`` false it is deleted, and with ``processedFileSuffix`` renamed, once
-the broker has confirmed all its records. Only the file that was read is removed: if it changed meanwhile, or another
-file took its name, that is read first. A line or row that cannot be sent goes to the source's dead-letter topic, and
-its file is kept. So is a file that cannot be read, or that starts with a UTF-16 byte order mark; a dead letter names
-it. A source that was created without ``keepFile`` before its default became true still deletes files; update it with
-``keepFile`` true to keep them.
+By default, a file is assumed to be complete when it is found, as in Pulsar's connector. A plain, gzip or zip file is
+read to its end and kept. With ``keepFile`` false it is deleted, and with ``processedFileSuffix`` renamed, once the
+broker has confirmed all its records. Only the file that was read is removed: if it changed meanwhile, or another file
+took its name, the new content is read first. A line or row that cannot be sent goes to the source's dead-letter topic,
+and its file is kept. A file that cannot be read, or that starts with a UTF-16 byte order mark, is also kept and
+reported in a dead letter. A source created without ``keepFile`` before its default became true still deletes files:
+update the source with ``keepFile`` true to keep them.
 
-With ``tail``, files grow. They are followed across rotation by rename or truncation, and never deleted. The rest of a
-renamed file is read; a plain or compressed copy of a file that was read is not read again. To detect this, copies of
-files smaller than 1 KiB are compared with the remains of the original, and may be read up to 30 s late.
+With ``tail``, files are expected to grow. They are followed across rotation by rename or truncation, and never deleted.
+The rest of a renamed file is read, but plain or compressed copies of files already read are skipped. Copies smaller
+than 1 KiB are compared with the state of the original, which may delay unrelated small files by up to 30 s.
 
-A symbolic link and its target are one file, and so are hard links: the file is read once. The record properties contain
-the alphabetically first of its names, with symbolic links last; all its names are removed together. Symbolic links to
-directories are not followed.
+A symbolic link and its target count as one file, and so do hard links: the file is read once. The record properties
+contain the alphabetically first name, with symbolic links last. All names of a file are removed together. Symbolic
+links to directories are not followed.
 
-The position records how far each file was read, by inode, with digests of the first bytes and of those right before
-that offset. So the source recognises an inode that was reused by another file, and a file that was truncated and has
-grown again. It remembers the last `KEPT_MAX` kept files in this way. Of older ones it remembers only a time: all files
-whose status has not changed since then (ctime) were read, so that the position stays small. If the owner, mode or name
-of such a file changes, it is read again. Positions belong to files: after a change of parallelism, each instance
-continues the files that now belong to it.
+The position records how far each file was read, by inode, with digests of the first bytes and of the bytes right before
+that offset. This detects inodes reused by other files, and files that were truncated and have grown again. The position
+contains the last `KEPT_MAX` kept files in this form. Older files are covered by a single time: all files whose status
+has not changed since then (ctime) were read. If the owner, mode or name of such a file changes, it is read again.
+Positions belong to files: after a change of parallelism, each instance continues the files now assigned to it.
 
 A UTF-8 byte order mark is not part of the first line. File names that are not valid UTF-8 appear in properties
 and keys with escapes such as ``\xe9``.
@@ -51,74 +50,82 @@ from .file_text import DAMAGED, LINE_BYTES_MAX, FileText, Place, stamp_of
 from .texts import shown_path
 
 KEPT_MAX = 1000
-"""Maximum number of completely read files with their own entry in the position."""
+"""Maximum number of completely read files with a separate entry in the position."""
 FOLLOWED_MAX = 256
-"""Maximum number of idle files that are kept open."""
+"""Maximum number of idle files kept open."""
 ROTATED_S = 30.0
-"""How long a file without a name is still checked after its last line, in seconds."""
+"""How long a file without a name is checked after its last line, in seconds."""
 _IDLE_S = 0.2
-"""How long `read` waits if it finds nothing, in seconds."""
+"""How long `read` waits if no records are available, in seconds."""
 ROWS_AT_ONCE = 1000
 ROWS_BYTES_AT_ONCE = 1 << 20
-"""Limit for CSV, as few bytes of a file may become large rows."""
+"""Byte limit for CSV, because a few bytes of a file may expand to large rows."""
 _SHORT_S = 0.005
-"""How long `read` waits while files are read completely, but their last lines are not durable yet, in seconds."""
+"""How long `read` waits for the last lines of completely read files to become durable, in seconds."""
 
 
 @dataclass
 class FileSourceConfig(CsvOptions):
     """Settings of the ``file`` source."""
 
-    input_directory: str = option("The directory whose files are read, or a single file.", aliases=("path",))
+    input_directory: str = option("Directory whose files are read, or a single file.", aliases=("path",))
     format: Literal["lines", "csv"] = option(
-        "lines: a record for each line; csv: a JSON object of texts for each row. Columns that a row lacks are null,"
-        " and cells beyond the columns are in the list more.",
+        "File format. lines: one record per line; csv: one record per row, a JSON object of strings. Missing cells are "
+        "null, and extra cells are collected in a list named more.",
         default="lines",
         aliases=("formatType",),
     )
-    recurse: bool = option("Whether to read subdirectories, too.", default=True)
-    tail: bool = option("Whether files grow: they are followed across rotation, and kept.", default=False)
+    recurse: bool = option("Whether to read subdirectories as well.", default=True)
+    tail: bool = option(
+        "Whether files grow. Growing files are followed across rotation and never deleted.", default=False
+    )
     keep_file: bool | None = option(
-        "Whether files stay after they were read; false deletes each file once all its lines are stored. The default is"
-        " true, or false with processedFileSuffix.",
+        "Whether to keep files after reading. If false, each file is deleted once all its lines are stored. The "
+        "default is true, or false with processedFileSuffix.",
         default=None,
     )
     processed_file_suffix: str = option(
-        "Suffix to append to the names of files that were read; empty for no renaming.", default=""
+        "Suffix to append to the names of files after reading; empty to not rename files.", default=""
     )
     file_filter: str = option("Regular expression for the names of files to read.", default=r"[^.].*")
-    path_filter: str = option("Regular expression for directories to read, relative to inputDirectory.", default="")
-    ignore_hidden_files: bool = option("Whether to ignore names that start with a dot.", default=True)
-    minimum_file_age: int = option("Minimum milliseconds since the last change of a file.", default=0, limits=(0, None))
-    maximum_file_age: int = option(
-        "Maximum milliseconds since the last change; 0 for unlimited.", default=0, limits=(0, None)
+    path_filter: str = option(
+        "Regular expression for directories to read, matched against the path relative to inputDirectory.", default=""
     )
-    minimum_size: int = option("Minimum bytes of a file.", default=1, limits=(0, None))
-    maximum_size: int = option("Maximum bytes of a file; 0 for unlimited.", default=0, limits=(0, None))
+    ignore_hidden_files: bool = option("Whether to ignore names that start with a dot.", default=True)
+    minimum_file_age: int = option(
+        "Minimum file age since the last change, in milliseconds.", default=0, limits=(0, None)
+    )
+    maximum_file_age: int = option(
+        "Maximum file age since the last change, in milliseconds; 0 for unlimited.", default=0, limits=(0, None)
+    )
+    minimum_size: int = option("Minimum file size in bytes.", default=1, limits=(0, None))
+    maximum_size: int = option("Maximum file size in bytes; 0 for unlimited.", default=0, limits=(0, None))
     polling_interval: int = option(
-        "Interval in milliseconds at which to look for new files.", default=10_000, limits=(10, 86_400_000)
+        "Interval between scans for new files, in milliseconds.", default=10_000, limits=(10, 86_400_000)
     )  # fmt: skip
     key: Literal["none", "path"] = option(
         "Record key: none, or path for the file's path relative to inputDirectory.", default="none"
     )
-    with_properties: bool = option("Whether to add the properties file and path to records.", default=True)
-    num_workers: int = option("Threads per instance; must be 1. Use parallelism instead.", default=1)
+    with_properties: bool = option(
+        "Whether to add the file name and path to records, as the properties file and path.", default=True
+    )
+    num_workers: int = option("Threads per instance; must be 1. Set parallelism instead.", default=1)
     encoding: str = option(
-        "Encoding of the text, which is sent as UTF-8, with U+FFFD for invalid bytes. Empty sends the bytes of lines as"
-        " they are, and reads CSV as UTF-8.",
+        "Text encoding of the files. Records are sent as UTF-8, with U+FFFD for invalid bytes. If empty, lines are "
+        "sent unchanged, and CSV is read as UTF-8.",
         default="",
     )
 
 
 @dataclass(slots=True)
 class _Open:
-    """A file that is being read.
+    """A file being read.
 
     Attributes:
         found: the file as found by the last scan.
-        text: its content.
-        csv: converts its lines to rows; None for lines.
-        rows: remaining rows of the lines read last; None if there are none.
+        text: the file's content.
+        csv: converts lines to rows, or None for lines.
+        rows: remaining rows of the lines read last, or None.
     """
 
     found: Found
@@ -133,20 +140,20 @@ class _Open:
 
 
 class FileSource(Source):
-    """Reads lines of the files in a directory, plain or compressed, or of growing files."""
+    """Reads lines or CSV rows from complete files in a directory, or lines from growing files."""
 
     config = FileSourceConfig
 
     def check(self, config: FileSourceConfig) -> None:
         """Validate the configuration."""
         if config.keep_file and config.processed_file_suffix:
-            raise InvalidConfig("keepFile and processedFileSuffix exclude each other; give one of them")
+            raise InvalidConfig("keepFile and processedFileSuffix are mutually exclusive: set only one of them")
         if config.tail and config.processed_file_suffix:
-            raise InvalidConfig("tail and processedFileSuffix exclude each other: a file that grows is never finished")
+            raise InvalidConfig("tail and processedFileSuffix are mutually exclusive: growing files are never complete")
         if config.tail and config.format == "csv":
-            raise InvalidConfig("tail is for lines: set format to lines, or leave tail out")
+            raise InvalidConfig("tail requires format lines: set format to lines, or remove tail")
         if config.num_workers != 1:
-            raise InvalidConfig("numWorkers must be 1: an instance reads by one thread; give parallelism instead")
+            raise InvalidConfig("numWorkers must be 1, as each instance reads in one thread: set parallelism instead")
         if not config.input_directory:
             raise InvalidConfig("inputDirectory must not be empty")
         check_csv(config)
@@ -156,21 +163,24 @@ class FileSource(Source):
             try:
                 line_end = "\n".encode(codecs.lookup(config.encoding).name)
             except (LookupError, UnicodeError) as error:
-                raise InvalidConfig(f"unknown text encoding {config.encoding!r}") from error
+                raise InvalidConfig(f"unknown encoding {config.encoding!r}") from error
             if line_end != b"\n":
-                raise InvalidConfig(f"encoding {config.encoding}: its line end is not one byte; convert the files")
+                raise InvalidConfig(
+                    f"unsupported encoding {config.encoding!r}: line endings must be one byte; convert the files"
+                )
 
     def stored_defaults(self, config: FileSourceConfig) -> dict[str, Any]:
         """Return the defaults to store with a new source.
 
-        A record without keepFile predates the change of its default from false to true; such a source still deletes.
+        Sources stored without keepFile were created before its default changed from false to true, and still delete
+        files.
         """
         return {} if config.keep_file is not None else {"keepFile": not config.processed_file_suffix}
 
     def notice(self, config: FileSourceConfig) -> str:
         """Return a one-line notice to show on create and update; empty for none."""
         if config.tail and config.keep_file is False:
-            return "warning: keepFile false has no effect with tail: files that grow are kept"
+            return "warning: keepFile false has no effect with tail: growing files are always kept"
         if config.tail or config.keep_file or config.processed_file_suffix:
             return ""
         return (
@@ -179,8 +189,8 @@ class FileSource(Source):
         )
 
     def not_effectively_once(self, config: FileSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "in which order files are found depends on when it looks, and so do the records behind a position"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "the order in which files are found depends on timing, and so do the records after a position"
 
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
         """Return one instance's position after the parallelism has changed."""
@@ -189,7 +199,7 @@ class FileSource(Source):
     def open(self, config: FileSourceConfig, context: SourceContext) -> None:
         """Open the connector."""
         if config.tail and context.parallelism > 1:
-            raise InvalidConfig("tail follows rotation, which one instance alone can: set parallelism to 1")
+            raise InvalidConfig("tail supports only one instance: set parallelism to 1")
         self._config = config
         self._log = context.logger
         if notice := self.notice(config):
@@ -204,20 +214,20 @@ class FileSource(Source):
         self._settling = Settling(finish, self._complain, self._removed, set(position.get("stays", ())))
         self._copies = Copies(self._known, config.tail)
         self._current: _Open | None = None
-        self._followed: dict[str, _Open] = {}  # at their ends; the most recently read last
+        self._followed: dict[str, _Open] = {}  # read to the end; most recently read last
         self._failed: dict[str, int] = {}  # stamps of unreadable files
         self._complained: set[str] = set()
         self._letters: list[Record] = []  # dead letters of unreadable files
         self._looked_s = -math.inf
         self._queue: list[Found] = []  # next file last
         self._present: dict[str, int] = {}  # ctimes of the files found by the last scan
-        self._names: dict[str, str] = {}  # names of the same files
+        self._names: dict[str, str] = {}  # names of these files
         self._undone = math.inf  # earliest ctime of a file that must not be read yet
         self._forget_at = 2 * KEPT_MAX
         self._is_first_look = True
 
     def read(self) -> list[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         while True:
             current = self._current or self._next()
             if self._letters:
@@ -270,7 +280,7 @@ class FileSource(Source):
             and current.key not in self._settling.stays
         ):
             self._settling.stays.add(current.key)
-            self._log.error("%s stays, as a part of it could not be sent", text.path)
+            self._log.error("keeping %s: parts of it could not be sent", text.path)
         is_whole = rows is None or (current.rows is None and rows.is_between_rows)
         if is_whole and (rows is not None or text.offset != before or text.is_at_end):
             self._known.pop(current.key, None)  # newest last
@@ -310,7 +320,7 @@ class FileSource(Source):
     def _too_long(self, text: FileText) -> list[Any]:
         """Return a dead letter for each line skipped since the last call because it was too long."""
         count, text.too_long = text.too_long, 0
-        return [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes") for _ in range(count)]
+        return [DeadLetter(b"", reason=f"line is longer than {LINE_BYTES_MAX} bytes") for _ in range(count)]
 
     def _as_records(self, path: Path, values: list[Any]) -> list[Record]:
         properties: dict[str, str] = {}
@@ -352,13 +362,13 @@ class FileSource(Source):
         return self._current
 
     def _opened(self, found: Found) -> _Open | None:
-        """Open a file at the offset where reading continues; None if it is left for a later scan."""
+        """Open a file at the offset where reading continues, or return None to retry it at a later scan."""
         is_tail = self._config.tail
         text = FileText(found.path, found.key, found.status, is_complete=not is_tail)
         try:
             if not text.is_file_of(found.status):
                 text.close()
-                return None  # another file has the name by now; the next scan finds it
+                return None  # another file has taken the name; the next scan finds it
             place = self._known.get(found.key)
             offset = 0 if place is None else text.find(place)
             if place is not None and offset is None:
@@ -376,7 +386,7 @@ class FileSource(Source):
         return _Open(found, text, rows)
 
     def _rows_of(self, text: FileText, offset: int) -> CsvReader:
-        """Return a reader for the rows of a file from an offset on."""
+        """Return a reader for the rows of a file, starting at an offset."""
         rows = CsvReader(self._config, self._config.encoding)
         if offset:
             rows.read_header(text.beginning().splitlines(keepends=True))
@@ -384,12 +394,12 @@ class FileSource(Source):
 
     def _cut(self, path: Path, key: str) -> None:
         """Record that a file was truncated; a copy of its old content may exist."""
-        self._log.info("%s was cut, or is another file now, and is read from its beginning", path)
+        self._log.info("rereading %s from the start: the file was truncated or replaced", path)
         self._settling.stays.discard(key)
         self._copies.cut(key)
 
     def _leave(self, current: _Open) -> None:
-        """Finish with a file whose end is reached."""
+        """Close or keep following a file whose end was reached."""
         self._current = None
         if self._config.tail and not current.text.is_compressed:
             self._followed[current.key] = current
@@ -411,7 +421,7 @@ class FileSource(Source):
         self._failed[found.key] = stamp_of(found.status)
         self._undone = min(self._undone, found.status.st_ctime_ns)
         cause = f"{type(error).__name__}: {error}"
-        reason = f"the file cannot be read, and is left out until it changes: {cause}"
+        reason = f"file cannot be read and is skipped until it changes: {cause}"
         if self._is_new_complaint(f"{found.path}: {reason}"):
             self._letters += self._as_records(found.path, [DeadLetter(b"", reason=reason)])
 
@@ -421,7 +431,7 @@ class FileSource(Source):
             self._log.error("%s", text)
 
     def _is_new_complaint(self, text: str) -> bool:
-        """Return whether a message is new; False, too, once there were too many."""
+        """Return whether to log a message: False for repeated ones, and after `KEPT_MAX` messages."""
         if text in self._complained or len(self._complained) >= KEPT_MAX:
             return False
         self._complained.add(text)
@@ -451,7 +461,7 @@ class FileSource(Source):
                 (young if is_young else wanted).append(found)
         self._undone = min((found.status.st_ctime_ns for found in young), default=math.inf)
         self._failed = {key: stamp for key, stamp in self._failed.items() if key in self._present}
-        by_time = not self._settling.is_removing  # so that read files can be summarized by a time
+        by_time = not self._settling.is_removing  # allows covering read files by a single time
         wanted.sort(key=lambda one: (one.key not in self._known, by_time and one.status.st_ctime_ns, one.path))
         wanted.reverse()
         self._queue = wanted
@@ -460,13 +470,13 @@ class FileSource(Source):
         return wanted
 
     def _found(self) -> list[Found]:
-        """Return the existing files; none if the single file was renamed and not recreated yet."""
+        """Return the existing files, or none if the single file was renamed and not recreated yet."""
         try:
             return self._finder.find()
         except OSError as error:
             if self._followed and isinstance(error, FileNotFoundError):
                 return []
-            raise Retry(f"{self._finder.root} cannot be read: {error.strerror}") from error
+            raise Retry(f"cannot read {self._finder.root}: {error.strerror}") from error
         finally:
             self._settling.recover(self._finder.interrupted)
 
@@ -500,7 +510,7 @@ class FileSource(Source):
         )
 
     def _let_go_of_rotated(self) -> None:
-        """Close files that have lost their names, once nothing has been written to them for a while."""
+        """Close files that no longer have a name, once they have not been written to for `ROTATED_S`."""
         now_s = time.monotonic()
         for key, followed in list(self._followed.items()):
             if key not in self._present and now_s - followed.text.used_s > ROTATED_S:
@@ -517,7 +527,7 @@ class FileSource(Source):
         return found
 
     def _forget(self) -> None:
-        """Keep the position small: forget files that are gone, and summarize old completely read ones by a time."""
+        """Limit the position's size: drop removed files, and cover the oldest completely read ones by a time."""
         self._settling.stays &= self._known.keys()
         if self._settling.is_removing:
             gone = self._known.keys() - self._present.keys() - self._settling.pending
@@ -525,7 +535,7 @@ class FileSource(Source):
                 del self._known[key]
             return
         gone_keys = [key for key in self._known if key not in self._present and key not in self._followed]
-        spare = KEPT_MAX // 10 if self._config.tail else 0  # files whose copies may still be found
+        spare = KEPT_MAX // 10 if self._config.tail else 0  # allows recognising copies of removed files
         for key in gone_keys[: max(len(gone_keys) - spare, 0)]:
             del self._known[key]
         finished = (key for key, place in self._known.items() if place.stamp and key in self._present)
@@ -551,6 +561,6 @@ def _without_mark(line: bytes, encoding: str) -> bytes:
         OSError: the mark belongs to an encoding whose line ends are not one byte.
     """
     if not encoding and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise OSError("it begins with the byte order mark of UTF-16 or UTF-32: convert it to UTF-8")
+        raise OSError("file starts with a UTF-16 or UTF-32 byte order mark: convert the file to UTF-8")
     is_utf8 = not encoding or codecs.lookup(encoding).name == "utf-8"
     return line.removeprefix(codecs.BOM_UTF8) if is_utf8 else line

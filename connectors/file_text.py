@@ -1,7 +1,7 @@
-"""Text of one file for the ``file`` source: the lines of a plain, gzip or zip file from a given place on.
+"""Text of one file for the ``file`` source: lines of a plain, gzip or zip file, starting at a given position.
 
-A place is an offset into the text, with digests of the first bytes and of those right before the offset. They are the
-same for a compressed copy, and differ if the inode now belongs to another file.
+A position is an offset into the text, with digests of the first bytes and of the bytes right before the offset. The
+digests are the same for a compressed copy, and differ if the inode now belongs to another file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 READ_BYTES = 1 << 20
-"""Bytes of text read by one call of `FileText.lines`."""
+"""Number of bytes read by one call of `FileText.lines`."""
 LINE_BYTES_MAX = 4 << 20
 HEAD_BYTES = 1024
 TAIL_BYTES = 256
@@ -27,13 +27,13 @@ DAMAGED = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedErro
 
 
 class Place(NamedTuple):
-    """How far a text is read.
+    """A position in a text.
 
     Attributes:
         offset: end of the last returned line, in bytes of the text.
-        head: digest of its first bytes, at most up to the offset.
+        head: digest of the first bytes, at most up to the offset.
         tail: digest of the last bytes before the offset.
-        stamp: stamp of the file if its end was reached; else 0.
+        stamp: stamp of the file if its end was reached, or 0.
     """
 
     offset: int
@@ -48,26 +48,26 @@ def stamp_of(status: os.stat_result) -> int:
 
 
 class FileText:
-    """One file being read, with one block of read-ahead so that its end is detected with the last lines.
+    """A file being read, with one block of read-ahead so that its end is detected along with the last lines.
 
     Attributes:
-        path: its name when it was found.
-        key: its identity.
+        path: the file's name when it was found.
+        key: the file's identity.
         status: stat result before the last read.
         offset: end of the last returned line.
-        is_compressed: whether it is gzip or zip.
-        too_long: number of lines longer than `LINE_BYTES_MAX` that were skipped since this was set to 0.
-        used_s: when it last returned lines, in seconds of the monotonic clock.
+        is_compressed: whether the file is gzip or zip.
+        too_long: number of skipped lines longer than `LINE_BYTES_MAX` since this was last set to 0.
+        used_s: time when lines were last returned, in seconds of the monotonic clock.
     """
 
     def __init__(self, path: Path, key: str, status: os.stat_result, *, is_complete: bool) -> None:
-        """Open a file; call `begin` before anything is read.
+        """Open a file. Call `begin` before reading.
 
         Args:
-            path: its name.
-            key: its identity.
-            status: its stat result.
-            is_complete: whether nothing more will be written to it, so that its last line may lack a line end.
+            path: the file's name.
+            key: the file's identity.
+            status: the file's stat result.
+            is_complete: whether the file will not grow, so that its last line may lack a line ending.
 
         Raises:
             DAMAGED: the file cannot be read.
@@ -83,21 +83,21 @@ class FileText:
         self._rest = b""
         self._skipped = 0  # bytes of an overlong line, before `_rest`
         self._ahead = b""
-        self._error: Exception | None = None  # of the data after `_ahead`
+        self._error: Exception | None = None  # raised for the data after `_ahead`
         self._head = self._tail = b""
 
     def is_file_of(self, status: os.stat_result) -> bool:
         """Return whether a stat result belongs to the open file."""
         return os.path.samestat(os.fstat(self._descriptor), status)
 
-    # -- where to begin -------------------------------------------------------------------------------------------
+    # -- finding a position -------------------------------------------------------------------------------------------
 
     def find(self, place: Place, *, is_copy: bool = False) -> int | None:
-        """Return how far the text was already read if a place belongs to it; else None.
+        """Return how far the text was already read if the position belongs to it, or None.
 
         Args:
-            place: place in a text that was read.
-            is_copy: whether the text may be shorter, having been copied before the last lines were written.
+            place: position in a text that was read.
+            is_copy: whether the text may be shorter because it was copied before the last lines were written.
         """
         head = self._at(0, min(HEAD_BYTES, place.offset))
         if _digest(head) != place.head:
@@ -114,7 +114,7 @@ class FileText:
         return length
 
     def begins_like(self, place: Place) -> bool:
-        """Return whether the text starts with the same bytes as the one that a place belongs to."""
+        """Return whether the text starts with the same bytes as the text of a position."""
         return bool(place.offset) and _digest(self._at(0, min(HEAD_BYTES, place.offset))) == place.head
 
     def has_length(self, length: int) -> bool:
@@ -148,18 +148,18 @@ class FileText:
         self._ahead = self._stream.read(READ_BYTES)
 
     def place(self, *, is_at_end: bool) -> Place:
-        """Return the current place."""
+        """Return the current position."""
         return Place(self.offset, _digest(self._head), _digest(self._tail), stamp_of(self.status) if is_at_end else 0)
 
     # -- lines ----------------------------------------------------------------------------------------------------
 
     @property
     def is_at_end(self) -> bool:
-        """Whether there is currently nothing more to read."""
+        """Whether all data currently in the file was read."""
         return not self._ahead and self._error is None
 
     def lines(self) -> list[bytes]:
-        """Return the next lines; an empty list if no line is complete yet.
+        """Return the next complete lines, or an empty list.
 
         Raises:
             DAMAGED: the rest of the file cannot be read.
@@ -173,7 +173,7 @@ class FileText:
         try:
             self._ahead = self._stream.read(READ_BYTES)
         except DAMAGED as error:
-            self._error = error  # raised after the lines before it
+            self._error = error  # raised after the preceding lines
         self.used_s = time.monotonic()
         text = self._rest + data if self._rest else data
         if self._is_complete and self.is_at_end:
@@ -205,10 +205,10 @@ class FileText:
             self._head += text[: HEAD_BYTES - len(self._head)]
         self._tail = text[-TAIL_BYTES:] if len(text) >= TAIL_BYTES else (self._tail + text)[-TAIL_BYTES:]
 
-    # -- a file that grows ----------------------------------------------------------------------------------------
+    # -- growing files ----------------------------------------------------------------------------------------
 
     def has_more(self) -> bool:
-        """Check whether a plain file at its end has grown; a truncated file is read again from its beginning."""
+        """Return whether a plain file has grown since its end was reached; reread a truncated file from the start."""
         descriptor = self._descriptor
         status = os.fstat(descriptor)
         end = self.offset + self._skipped + len(self._rest)
@@ -234,10 +234,10 @@ def _digest(text: bytes) -> str:
 
 def _opened(path: Path) -> tuple[IO[bytes], int, bool]:
     """Return a stream of a file's text, the file descriptor, and whether the file is compressed."""
-    stream = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open while it is read
+    stream = open(path, "rb", buffering=0)  # noqa: SIM115  stays open for reading
     try:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError("it is not a regular file any more")
+            raise OSError("no longer a regular file")
         head = os.pread(stream.fileno(), 4, 0)
         if head[:2] == b"\x1f\x8b":
             return cast(IO[bytes], _Gzip(stream)), stream.fileno(), True
@@ -262,7 +262,7 @@ class _Gzip(gzip.GzipFile):
 
 
 class _Zip:
-    """The concatenated texts of all files of a zip archive, each ending with a line end."""
+    """The concatenated texts of all files in a zip archive, each ending in a line ending."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -287,7 +287,7 @@ class _Zip:
             offset -= len(part)
 
     def read(self, count: int) -> bytes:
-        """Return at most `count` bytes; empty at the end."""
+        """Return at most `count` bytes, or an empty string at the end."""
         if not self._left:
             self._left = next(self._blocks, b"")
         part, self._left = self._left[:count], self._left[count:]

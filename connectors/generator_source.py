@@ -1,11 +1,12 @@
 """The ``generator`` source creates records with random typed fields at a given rate.
 
 A record depends only on the seed and its number, so the same seed always produces the same records. A record's time is
-that of the first record plus its number divided by the rate.
+the time of the first record plus the record number divided by the rate.
 
-The instances take turns: of three, the second one creates the numbers 1, 4, 7 and so on. The position is the number of
-turns that an instance has had. After a change of parallelism, the turns restart after the highest number created so
-far, and the new instances share the numbers that slower instances had not created by then.
+Record numbers are assigned to instances in turn: with three instances, the second creates the numbers 1, 4, 7 and so
+on. The position is the number of turns that an instance has completed. After a change of parallelism, assignment
+restarts after the highest number created so far, and the new instances share the numbers that slower instances had not
+created by then.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..errors import InvalidConfig
 _PAUSE_S = 0.02
 _BATCH_MAX = 1000
 _BEHIND_S = 5.0
-"""Maximum backlog that the generator catches up on when records are not accepted, in seconds."""
+"""Maximum backlog that the generator catches up on after records were not accepted, in seconds."""
 _NAMES = ("Ada", "Bo", "Chen", "Dina", "Emil", "Fatima", "Göran", "Hye-jin", "Ines", "José", "Kofi", "Łucja")
 _FAMILIES = ("Abe", "Berg", "Costa", "Diaz", "Eze", "Fischer", "Gupta", "Håkansson", "Ivanova", "Jones", "Kim", "Lê")
 _WORDS = (
@@ -36,7 +37,7 @@ _CITIES = ("Accra", "Bergen", "Córdoba", "Dakar", "Essen", "Fukuoka", "Graz", "
 _COUNTRIES = ("AR", "AT", "BR", "DE", "GH", "JP", "NO", "PE", "SN", "TR", "UA", "VN")
 
 Maker: TypeAlias = Callable[[random.Random, int, datetime], Any]
-"""Creates a value from a random number generator, the record's number and its time."""
+"""Creates a value from a random number generator, the record number and the record time."""
 
 
 @dataclass
@@ -44,22 +45,23 @@ class GeneratorConfig:
     """Settings of the ``generator`` source."""
 
     unsupported: ClassVar[Unsupported] = {
-        "sleepBetweenMessages": Refusal("set rate, the records a second: 20 for 50 ms between them"),
+        "sleepBetweenMessages": Refusal("set rate, in records per second, instead: 20 for a record every 50 ms"),
     }
 
     fields: dict[str, Any] = option(
-        "Names of fields and their types: sequence, integer, number, boolean, text, word, name, email, city, country,"
-        " ip, uuid, time, date, null; a range such as 1..100 or 0.5..2.5; words to choose from such as red|green. One"
-        " that ends in ? is null now and then. An object is one of fields, a list of one type a list of one to three.",
+        "Field types by name: sequence, integer, number, boolean, text, word, name, email, city, country, ip, uuid, "
+        "time, date or null; a range such as 1..100 or 0.5..2.5; or choices such as red|green. A type that ends in ? "
+        "is sometimes null. An object of types creates a nested object, and a list with one type creates a list of one "
+        "to three values.",
         default={"id": "sequence", "name": "name", "amount": "1..1000", "at": "time"},
     )
-    key: str = option("The field whose value is the key; empty for none.", default="")
-    rate: float = option("Records per second; 0 for as many as possible.", default=10.0, limits=(0, 10_000_000))
+    key: str = option("Field whose value becomes the record key; empty for no key.", default="")
+    rate: float = option("Records per second; 0 for unlimited.", default=10.0, limits=(0, 10_000_000))
     count: int = option("Total number of records; 0 for unlimited.", default=0, limits=(0, None))
-    seed: int = option("Seed of the random numbers: the same seed produces the same records.", default=0)
+    seed: int = option("Random seed. The same seed produces the same records.", default=0)
     start: str = option(
-        "The time of the first record, as 2026-01-01T00:00:00Z; empty for 1970, and for the time of the clock without"
-        " EFFECTIVELY_ONCE.",
+        "Time of the first record, such as 2026-01-01T00:00:00Z. If empty, records have the current time or, with "
+        "EFFECTIVELY_ONCE, times from 1970 on.",
         default="",
     )
 
@@ -72,14 +74,14 @@ class GeneratorSource(Source):
     def check(self, config: GeneratorConfig) -> None:
         """Validate the configuration."""
         if not config.fields:
-            raise InvalidConfig("fields must name at least one field")
+            raise InvalidConfig("fields must not be empty")
         _object("", config.fields)
         if config.key and config.key not in config.fields:
-            raise InvalidConfig(f"invalid key {config.key}: expected one of the fields {', '.join(config.fields)}")
+            raise InvalidConfig(f"invalid key {config.key!r}: expected a field name: {', '.join(config.fields)}")
         _time(config.start)
 
     def not_effectively_once(self, config: GeneratorConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         return ""
 
     def open(self, config: GeneratorConfig, context: SourceContext) -> None:
@@ -95,11 +97,11 @@ class GeneratorSource(Source):
         self._due_s = time.monotonic()
 
     def read(self) -> list[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         config = self._config
         left = self._left()
         if not left:
-            raise EndOfInput(f"all {config.count} records are made")
+            raise EndOfInput(f"created all {config.count} records")
         due = _BATCH_MAX
         if config.rate:
             gap_s = self._step / config.rate
@@ -153,9 +155,9 @@ class _Turns(NamedTuple):
     """Progress of an instance.
 
     Attributes:
-        base: the number at which the turns started.
-        turns: the number of turns since.
-        rest: numbers before the base to create first: first, stop and step of each range.
+        base: record number at which assignment started.
+        turns: number of turns since then.
+        rest: ranges of record numbers below the base to create first, each as start, stop and step.
     """
 
     base: int = 0
@@ -168,7 +170,7 @@ class _Turns(NamedTuple):
         return cls(**position) if isinstance(position, dict) else cls(turns=int(position or 0))
 
     def next_of(self, instance_id: int, parallelism: int) -> int:
-        """Return the number of the next turn."""
+        """Return the record number of the next turn."""
         return self.base + instance_id + self.turns * parallelism
 
     def behind(self, numbers: range) -> _Turns:
@@ -181,7 +183,7 @@ class _Turns(NamedTuple):
 
 
 def _time(text: str) -> datetime:
-    """Parse a time; empty means 1970."""
+    """Parse a time; an empty string means 1970."""
     try:
         at = datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
     except ValueError as error:
@@ -190,13 +192,13 @@ def _time(text: str) -> datetime:
 
 
 def _object(name: str, fields: Mapping[str, Any]) -> Maker:
-    """Return a `Maker` of objects with these fields; ``name`` is the object's name followed by a dot."""
+    """Return a `Maker` of objects with these fields. ``name`` is the object's name followed by a dot."""
     makers = [(key, _maker(name + key, kind)) for key, kind in fields.items()]
     return lambda rng, number, at: {key: make(rng, number, at) for key, make in makers}
 
 
 def _maker(name: str, kind: Any) -> Maker:
-    """Return a `Maker` of a field's values."""
+    """Return a `Maker` of values for a field."""
     if isinstance(kind, dict) and kind:
         return _object(f"{name}.", kind)
     if isinstance(kind, list) and len(kind) == 1:
@@ -204,7 +206,7 @@ def _maker(name: str, kind: Any) -> Maker:
         return lambda rng, number, at: [make(rng, number, at) for _ in range(rng.randint(1, 3))]
     if not isinstance(kind, str):
         raise InvalidConfig(
-            f"field {name}: invalid type {kind!r}: expected a type name, an object of fields, or a list with one type"
+            f"field {name!r}: invalid type {kind!r}: expected a type name, an object of types, or a list with one type"
         )
     if kind.endswith("?"):
         inner = _maker(name, kind[:-1])
@@ -216,7 +218,7 @@ def _maker(name: str, kind: Any) -> Maker:
     if "|" in kind:
         words = kind.split("|")
         return lambda rng, number, at: rng.choice(words)
-    raise InvalidConfig(f"field {name}: unknown type {kind!r}: expected {', '.join(_MAKERS)}, 1..100 or red|green")
+    raise InvalidConfig(f"field {name!r}: unknown type {kind!r}: expected {', '.join(_MAKERS)}, 1..100 or red|green")
 
 
 def _range(name: str, kind: str) -> Maker:
@@ -233,7 +235,7 @@ def _range(name: str, kind: str) -> Maker:
                 return lambda rng, number, at: round(rng.uniform(least, most), digits)
     except ValueError:
         pass
-    raise InvalidConfig(f"field {name}: invalid range {kind!r}: expected, for example, 1..100 or 0.5..2.5")
+    raise InvalidConfig(f"field {name!r}: invalid range {kind!r}: expected a range such as 1..100 or 0.5..2.5")
 
 
 _MAKERS: dict[str, Maker] = {

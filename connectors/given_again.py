@@ -1,7 +1,7 @@
-"""Confirmed records of a batch, for sinks whose target confirms records one by one.
+"""Confirmed records of a batch, for sinks whose target confirms records individually.
 
-A batch with unconfirmed records is written again, because a record was rejected or the target was unavailable. Records
-that are known to be written need not be sent a second time.
+A batch with unconfirmed records is rewritten when a record was rejected or the target was unavailable. This class
+tracks which records are already written and need not be sent again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ..api.connector import Record
 
 
 class Confirmed:
-    """Records of the current batch that the target has confirmed. Kept across reopening of the connector."""
+    """Records of the current batch that the target has confirmed. Kept when the connector is reopened."""
 
     def __init__(self) -> None:
-        """Start with no confirmed records."""
+        """Create an empty set of confirmed records."""
         self._places: set[tuple[str, str]] = set()
 
     def missing(self, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
@@ -25,10 +25,10 @@ class Confirmed:
                 yield index, record
 
     def add(self, record: Record) -> None:
-        """Mark a record as confirmed while others of its batch are not."""
+        """Mark a record as confirmed while the rest of its batch is not."""
         if record.message_id:
             self._places.add((record.topic, record.message_id))
 
     def clear(self) -> None:
-        """Forget the batch, which is confirmed completely."""
+        """Forget all records once the batch is confirmed."""
         self._places.clear()

@@ -1,12 +1,12 @@
 """The ``http`` sink sends an HTTP request for each record.
 
-The body is the record's value. Headers contain the rest: ``PulsarTopic``, ``PulsarMessageId`` and, if the record has
-them, ``PulsarKey``, ``PulsarEventTime`` (milliseconds since 1970) and ``PulsarProperties-<name>``. Characters that are
-not allowed in a header, and ``%``, are percent-encoded as UTF-8.
+The request body is the record's value. The headers contain the metadata: ``PulsarTopic``, ``PulsarMessageId`` and, if
+present, ``PulsarKey``, ``PulsarEventTime`` (milliseconds since 1970) and ``PulsarProperties-<name>``. ``%`` and
+characters that are not allowed in headers are percent-encoded as UTF-8.
 
-Several requests are in flight at once; a request for a record with a key starts after the previous one with that key
-was answered. A 2xx response means that the record was accepted. On 400, 409, 411, 413, 414, 422 and 431 the record goes
-to the dead-letter topic. All other responses are retried.
+Multiple requests are sent concurrently. Requests for records with the same key are sent one after the other. A 2xx
+response means that the record was accepted. On 400, 409, 411, 413, 414, 422 or 431 the record goes to the dead-letter
+topic. After any other response the request is retried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ANSWER_CHARS_MAX = 200
 class HttpSinkConfig:
     """Settings of the ``http`` sink."""
 
-    url: str = option("URL to send records to, http:// or https://.", default="http://localhost")
+    url: str = option("Target URL, http:// or https://.", default="http://localhost")
     headers: dict[str, str] = option("Headers of each request.", default={})
     http_method: str = option("HTTP method of the requests.", default="POST", aliases=("method",))
     token: str = option("Token sent as Authorization: Bearer.", default="", secret=True)
@@ -45,12 +45,15 @@ class HttpSinkConfig:
 
 
 class HttpSink(Sink):
-    """Sends an HTTP request for each record; on failure it retries or sends the record to the dead-letter topic."""
+    """Sends an HTTP request for each record. On failure, retries or sends the record to the dead-letter topic."""
 
     config = HttpSinkConfig
 
     def __init__(self) -> None:
-        """Start without responses. They are kept across reconnections, so that answered requests are not repeated."""
+        """Create a sink without responses.
+
+        Responses are kept across reconnects, so that answered requests are not repeated.
+        """
         self._answered: set[tuple[str, str]] = set()
         self._refused: dict[tuple[str, str], str] = {}
         self._clients: list[Any] = []
@@ -63,20 +66,20 @@ class HttpSink(Sink):
         except ValueError:
             is_good = False
         if not is_good or not config.url.isprintable() or " " in config.url:
-            raise InvalidConfig(f"invalid url {config.url!r}: expected, for example, https://host:port/path")
+            raise InvalidConfig(f"invalid url {config.url!r}: expected a URL such as https://host:port/path")
         if not _TOKEN.fullmatch(config.http_method):
-            raise InvalidConfig(f"invalid httpMethod {config.http_method!r}: expected, for example, POST or PUT")
+            raise InvalidConfig(f"invalid httpMethod {config.http_method!r}: expected a method such as POST or PUT")
         for name, text in config.headers.items():
             if not _TOKEN.fullmatch(name):
                 raise InvalidConfig(f"headers: invalid header name {name!r}")
             if not isinstance(text, str) or not text.isascii() or not text.isprintable():
-                raise InvalidConfig(f"headers: the value of {name} must be a text of printable ASCII")
+                raise InvalidConfig(f"headers: the value of {name!r} must contain only printable ASCII characters")
         if not config.token.isascii() or not config.token.isprintable():
-            raise InvalidConfig("token must be a text of printable ASCII")
+            raise InvalidConfig("token must contain only printable ASCII characters")
 
     def not_effectively_once(self, config: HttpSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "the sink http makes a request again where it is not known whether the first one was taken"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "the http sink repeats requests whose outcome is unknown"
 
     def batching(self, config: HttpSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -84,14 +87,14 @@ class HttpSink(Sink):
 
     async def open(self, config: HttpSinkConfig, context: SinkContext) -> None:
         """Open the connector."""
-        import httpx  # imported here, as it takes a third of a second that other connectors need not spend
+        import httpx  # imported here because it takes a third of a second, which other connectors need not spend
 
         self._config = config
         self._context = context
         headers = {"content-type": "application/json"} | {name.lower(): text for name, text in config.headers.items()}
         if config.token:
             headers["authorization"] = f"Bearer {config.token}"
-        # One client per concurrent request: a shared client spends most of its time choosing a connection.
+        # A client per concurrent request: a shared client spends most of its time choosing a connection.
         tls = httpx.create_ssl_context(trust_env=False)
         self._clients = [
             httpx.AsyncClient(headers=headers, timeout=config.timeout, verify=tls, trust_env=False)
@@ -130,7 +133,7 @@ class HttpSink(Sink):
             await client.aclose()
 
     def _raise_refused(self, records: Sequence[Record]) -> None:
-        """Raise RecordRefused for the first rejected record; the next call comes without it."""
+        """Raise RecordRefused for the first rejected record. The next call does not include that record."""
         for index, record in enumerate(records):
             if (cause := self._refused.pop(_id_of(record), None)) is not None:
                 raise RecordRefused(cause, index, index if self._are_answered(records[:index]) else 0)
@@ -139,19 +142,19 @@ class HttpSink(Sink):
         return all(_id_of(record) in self._answered for record in records)
 
     async def _send(self, client: Any, record: Record) -> None:
-        """Send a record's request and remember its outcome.
+        """Send the request for a record and save its outcome.
 
         Raises:
             Retry: the request must be retried.
         """
         config, place = self._config, _id_of(record)
         if self._context.is_stopping():
-            raise Retry("the instance is to stop")
+            raise Retry("the instance is stopping")
         try:
             value = record.value
             body = value if isinstance(value, bytes | str) else json.dumps(value)
         except (TypeError, ValueError) as error:
-            self._refused[place] = f"the value cannot be sent: {error}"
+            self._refused[place] = f"value cannot be encoded as JSON: {error}"
             return
         try:
             answer = await client.request(config.http_method, config.url, content=body, headers=_headers(record))
@@ -160,7 +163,7 @@ class HttpSink(Sink):
         if answer.is_success:
             self._answered.add(place)
             return
-        text = f"{config.url} answered {answer.status_code}: {' '.join(answer.text[:_ANSWER_CHARS_MAX].split())}"
+        text = f"{config.url} returned {answer.status_code}: {' '.join(answer.text[:_ANSWER_CHARS_MAX].split())}"
         if answer.status_code in _REFUSES_RECORD:
             self._refused[place] = text
             return
@@ -173,7 +176,7 @@ def _id_of(record: Record) -> tuple[str, str]:
 
 
 def _chains(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Group the records by key, in order; each record without a key forms its own group."""
+    """Group records by key, in order. Each record without a key forms a separate group."""
     chains: dict[object, list[Record]] = {}
     for number, record in enumerate(records):
         chains.setdefault(number if record.key is None else record.key, []).append(record)
@@ -192,6 +195,6 @@ def _headers(record: Record) -> list[tuple[str, str]]:
 
 
 def _encoded(text: str) -> str:
-    """Percent-encode a text for a header, including leading and trailing spaces, which would be lost."""
+    """Percent-encode a string for a header, including leading and trailing spaces, which would be stripped."""
     encoded = quote(text, safe=_TEXT_SIGNS)
     return encoded if encoded == encoded.strip() else encoded.replace(" ", "%20")

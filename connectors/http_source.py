@@ -1,9 +1,10 @@
 """The ``http`` source receives webhooks.
 
-The body of each POST or PUT request becomes a record. The response is 200 once the record is durable, or 202 at once.
-Requests in excess get 503 with Retry-After before their body is read: a client that retries loses nothing.
+The body of each POST or PUT request becomes a record. The response is 200 once the record is durable, or an immediate
+202. When the queue is full, requests get 503 with Retry-After before their body is read, so a client that retries loses
+no data.
 
-A separate thread serves requests on an event loop, and puts records into a queue for `read`.
+A separate thread serves requests on an event loop and queues records for `read`.
 """
 
 from __future__ import annotations
@@ -40,48 +41,54 @@ class HttpSourceConfig:
     """Settings of the ``http`` source."""
 
     unsupported: ClassVar[Unsupported] = {
-        "type": Refusal("it receives HTTP, not TCP and UDP; leave it out", ("http",)),
+        "type": Refusal("only HTTP is supported, not TCP or UDP; remove this option", ("http",)),
         "numberOfThreads": Refusal(
-            "one thread receives all requests; raise parallelism, each instance has a port", (1,)
+            "one thread receives all requests; increase parallelism, which adds a port per instance", (1,)
         ),
     }
 
     host: str = option("Address to listen on; 0.0.0.0 for all addresses.", default="127.0.0.1")
     port: int = option(
-        "Port to listen on; each further instance uses the next port.", default=10999,
+        "Port to listen on. Each additional instance uses the next port.", default=10999,
         limits=(1, 65535),
     )  # fmt: skip
-    path: str = option("The only accepted path; empty for any.", default="")
+    path: str = option("The only accepted path; empty to accept any path.", default="")
     token: str = option(
-        "Token that clients must send as Authorization: Bearer; empty for no check.", default="", secret=True
+        "Token that clients must send as Authorization: Bearer; empty for no authentication.", default="", secret=True
     )
     format: Literal["json", "raw"] = option(
-        "json: bodies that are not valid JSON get 400; raw: all bodies are accepted. Bodies stay unchanged.",
+        "json: reject bodies that are not valid JSON with 400; raw: accept all bodies. Bodies are not changed.",
         default="json",
     )
     answer: Literal["durable", "accepted"] = option(
-        "durable: 200 once the record is stored; accepted: 202 at once, and what is not stored yet is lost in a crash.",
+        "durable: respond with 200 once the record is stored; accepted: respond with 202 immediately. A crash loses "
+        "accepted records that are not stored yet.",
         default="durable",
     )
-    headers: list[str] = option("Headers to add as properties, as header.NAME in lower case.", default=[])
-    key_header: str = option("Header whose value is the record's key; empty for no keys.", default="")
+    headers: list[str] = option("Headers to add to records as properties named header.NAME, in lower case.", default=[])
+    key_header: str = option("Header whose value becomes the record key; empty for no key.", default="")
     allowed_hosts: list[str] = option(
-        "Host names by which clients address this machine; any name is accepted with a token.", default=[]
+        "Host names that clients may use for this machine. With a token, any name is accepted.", default=[]
     )
-    max_body_bytes: int = option("Maximum bytes of a body.", default=1 << 20, limits=(1, 5_000_000))
+    max_body_bytes: int = option("Maximum bytes per request body.", default=1 << 20, limits=(1, 5_000_000))
     max_waiting: int = option(
         "Maximum number of accepted records that are not durable yet.", default=10_000, limits=(1, None)
     )
-    max_waiting_bytes: int = option("Maximum bytes of such records.", default=64 << 20, limits=(1, None))
-    retry_after: int = option("Seconds to wait, sent to rejected clients as Retry-After.", default=1, limits=(0, 3600))
+    max_waiting_bytes: int = option(
+        "Maximum bytes of accepted records that are not durable yet.", default=64 << 20, limits=(1, None)
+    )
+    retry_after: int = option(
+        "Value of the Retry-After header in 503 responses, in seconds.", default=1, limits=(0, 3600)
+    )
     timeout: float = option(
-        "Seconds after which a record that is not durable yet is answered with 503; it may be stored all the same.",
+        "Seconds after which a request is answered with 503 if its record is not durable yet. The record may still be "
+        "stored.",
         default=30.0, limits=(0.1, 3600),
     )  # fmt: skip
 
 
 class HttpSource(Source):
-    """Receives webhooks: each request body is a record, confirmed once it is durable."""
+    """Receives webhooks. Each request body is a record, confirmed once it is durable."""
 
     config = HttpSourceConfig
 
@@ -91,27 +98,29 @@ class HttpSource(Source):
     def check(self, config: HttpSourceConfig) -> None:
         """Validate the configuration."""
         if config.path and not config.path.startswith("/"):
-            raise InvalidConfig(f"path must begin with /, not {config.path[:60]!r}")
+            raise InvalidConfig(f"invalid path {config.path[:60]!r}: must start with /")
         if config.max_waiting_bytes < config.max_body_bytes:
-            raise InvalidConfig("maxWaitingBytes must be at least maxBodyBytes, or large bodies would never be taken")
+            raise InvalidConfig(
+                "maxWaitingBytes must be at least maxBodyBytes: otherwise large bodies would never be accepted"
+            )
         if not config.token.isascii():
-            raise InvalidConfig("token must be ASCII, as headers are")
+            raise InvalidConfig("token must contain only ASCII characters")
 
     def not_effectively_once(self, config: HttpSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "a sender that gets no answer sends its request again, which is a second record"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "a client that receives no response repeats its request, which creates a second record"
 
     def open(self, config: HttpSourceConfig, context: SourceContext) -> None:
         """Open the connector."""
         port = config.port + context.instance_id
         if port > 65535:
-            raise InvalidConfig(f"port {config.port} leaves none for instance {context.instance_id}; give a lower one")
+            raise InvalidConfig(f"port {config.port} is too high for instance {context.instance_id}: set a lower port")
         receiver = self._receiver = _Receiver(replace(config, port=port))
         receiver.start()
-        context.logger.info("receives requests on %s:%d", config.host, port)
+        context.logger.info("listening on %s:%d", config.host, port)
 
     def read(self) -> list[Record]:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         assert self._receiver is not None
         return self._receiver.take()
 
@@ -123,7 +132,7 @@ class HttpSource(Source):
 
 
 class _Receiver:
-    """A thread that serves requests, and the queue of their records."""
+    """A thread that serves requests and queues their records."""
 
     def __init__(self, config: HttpSourceConfig) -> None:
         self._config = config
@@ -134,7 +143,7 @@ class _Receiver:
         self._is_serving = threading.Event()
         self._error: Exception | None = None
         self._end: asyncio.Event
-        # Used on the event loop only:
+        # Used only on the event loop:
         self._waiting = 0
         self._waiting_bytes = 0
         self._answers: set[asyncio.Future[bool | str]] = set()
@@ -150,7 +159,7 @@ class _Receiver:
             raise Retry(str(self._error)) from self._error
 
     def take(self) -> list[Record]:
-        """Return the received records; waits a moment if there are none."""
+        """Return the received records; waits briefly if the queue is empty."""
         if self._error is not None:
             raise Retry(f"{type(self._error).__name__}: {self._error}") from self._error
         with self._changed:
@@ -159,19 +168,19 @@ class _Receiver:
             return [self._queue.popleft() for _ in range(min(len(self._queue), RECORDS_AT_ONCE_MAX))]
 
     def stop(self) -> None:
-        """Answer waiting clients, and stop the thread."""
+        """Send responses to waiting clients and stop the thread."""
         if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
                 self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(END_S)
 
-    # -- on the thread that serves --------------------------------------------------------------------------------
+    # -- on the server thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())
-        except Exception as error:  # noqa: BLE001  the next read raises it
+        except Exception as error:  # noqa: BLE001  reraised by the next read
             self._error = error
         finally:
             self._is_serving.set()
@@ -180,7 +189,7 @@ class _Receiver:
         from ..web.same_site import (
             AllowedNames,
             allowed_names,
-        )  # imported here, as other connectors do not need a web server
+        )  # imported here because other connectors do not need a web server
         from ..web.serve import serve
 
         class AnyName(AllowedNames):
@@ -213,9 +222,9 @@ class _Receiver:
         if body is None:
             return self._too_large()
         if config.format == "json" and (fault := _fault_of(body)):
-            return _response(400, f"the body is not valid JSON: {fault}")
+            return _response(400, f"body is not valid JSON: {fault}")
         if self._is_full(len(body)):
-            return self._busy("too much is on its way")
+            return self._busy("too many pending records")
         record = self._record(request, body)
         answer = self._enqueue(record, len(body))
         if config.answer == "accepted":
@@ -223,28 +232,26 @@ class _Receiver:
         try:
             outcome = await asyncio.wait_for(asyncio.shield(answer), config.timeout)
         except TimeoutError:
-            return self._busy(f"it is not stored after {config.timeout:g} s, and may be later")
+            return self._busy(f"record was not stored within {config.timeout:g} s, but may still be stored")
         if isinstance(outcome, str):
-            return _response(422, f"the record was refused: {outcome}")
-        return _response(200, "stored") if outcome else self._busy("it is not known to be stored")
+            return _response(422, f"record was rejected: {outcome}")
+        return _response(200, "stored") if outcome else self._busy("record may not have been stored")
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the response that rejects a request before its body is read, or None to accept it."""
+        """Return a response that rejects a request before its body is read, or None to accept the request."""
         config = self._config
         if config.path and request.url.path != config.path:
-            return _response(404, f"requests are taken at {config.path}")
+            return _response(404, f"not found: send requests to {config.path}")
         if request.method not in ("POST", "PUT"):
-            return _response(405, "send a record by POST or PUT", {"Allow": "POST, PUT"})
+            return _response(405, "method not allowed: use POST or PUT", {"Allow": "POST, PUT"})
         if config.token:
             given = request.headers.get("authorization", "").encode()
             if not hmac.compare_digest(given, f"Bearer {config.token}".encode()):
-                return _response(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
-        length = request.headers.get("content-length", "0")  # the server has checked that it is a number
+                return _response(401, "token is missing or invalid", {"WWW-Authenticate": "Bearer"})
+        length = request.headers.get("content-length", "0")  # the server has verified that it is a number
         if int(length) > config.max_body_bytes:
-            return _response(
-                413, f"the body of {length} bytes exceeds {config.max_body_bytes}, the source's maxBodyBytes"
-            )
-        return self._busy("too much is on its way") if self._is_full(int(length)) else None
+            return _response(413, f"body of {length} bytes exceeds maxBodyBytes ({config.max_body_bytes})")
+        return self._busy("too many pending records") if self._is_full(int(length)) else None
 
     async def _body(self, request: Request) -> bytes | None:
         """Return a request body, or None if it is too large. Bytes received so far count towards the queue limit."""
@@ -261,7 +268,7 @@ class _Receiver:
             self._waiting_bytes -= size
 
     def _too_large(self, of: str = "") -> Response:
-        return _response(413, f"the body {of}exceeds {self._config.max_body_bytes} bytes, the source's maxBodyBytes")
+        return _response(413, f"body {of}exceeds maxBodyBytes ({self._config.max_body_bytes})")
 
     def _record(self, request: Request, body: bytes) -> Record:
         config, headers = self._config, request.headers
@@ -279,7 +286,7 @@ class _Receiver:
         return _response(503, text, {"Retry-After": str(self._config.retry_after)})
 
     def _enqueue(self, record: Record, size: int) -> asyncio.Future[bool | str]:
-        """Queue a record for `take`; the future's result is whether it is durable, or why it was rejected."""
+        """Queue a record for `take`. The future resolves to whether the record is durable, or why it was rejected."""
         loop = self._loop
         answer: asyncio.Future[bool | str] = loop.create_future()
         self._answers.add(answer)
@@ -300,7 +307,7 @@ class _Receiver:
         record.fail = lambda: settled(False)
         if (
             self._config.answer == "durable"
-        ):  # else the client already has its response, and the record goes to the dead-letter topic
+        ):  # otherwise the client already has a response, and the record goes to the dead-letter topic
             record.refuse = settled
         with self._changed:
             self._queue.append(record)

@@ -1,8 +1,8 @@
 """The ``iceberg`` sink appends rows to an Apache Iceberg table.
 
-Each batch is one commit, so batches are large: many records, or several seconds of them. With EFFECTIVELY_ONCE the
-commit also sets a table property for each topic, the number of its last record, so that redelivered records that were
-already committed are skipped. Unlike snapshots, table properties do not expire.
+Each batch is one commit, so batches are large: many records, or several seconds of records. With EFFECTIVELY_ONCE, each
+commit also stores the number of each topic's last record in a table property. Redelivered records that were already
+committed are skipped. Unlike snapshots, table properties do not expire.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 class IcebergConfig(TableConfig):
     """Settings of the ``iceberg`` sink."""
 
-    table: str = option("The table with its namespace, such as sales.orders.", aliases=("tableName",))
-    catalog_name: str = option("Name of the catalog.", default="default")
+    table: str = option("Table name with its namespace, such as sales.orders.", aliases=("tableName",))
+    catalog_name: str = option("Catalog name.", default="default")
     catalog_properties: dict[str, str] = option(
-        "Settings of the catalog and of its storage, as PyIceberg has them: type (rest, sql, hive, glue), uri,"
+        "PyIceberg settings of the catalog and its storage: type (rest, sql, hive, glue), uri,"
         " warehouse, credential, s3.endpoint, s3.access-key-id, s3.secret-access-key.",
         secret=True,
     )
 
 
 class IcebergSink(TableSink):
-    """Appends JSON objects as rows to an Iceberg table; each batch is a commit."""
+    """Appends JSON objects as rows to an Iceberg table, with one commit per batch."""
 
     config = IcebergConfig
 
@@ -43,9 +43,9 @@ class IcebergSink(TableSink):
         """Validate the configuration."""
         super().check(config)
         if not all(config.table.split(".")) or "." not in config.table:
-            raise InvalidConfig(f"table {config.table!r} must be a namespace and a name, such as sales.orders")
+            raise InvalidConfig(f"invalid table {config.table!r}: expected namespace.name, such as sales.orders")
         if not all(isinstance(value, str) for value in config.catalog_properties.values()):
-            raise InvalidConfig("catalogProperties must have texts only")
+            raise InvalidConfig("invalid catalogProperties: all values must be strings")
 
     def open(self, config: IcebergConfig, context: SinkContext) -> None:
         """Open the connector."""
@@ -58,7 +58,7 @@ class IcebergSink(TableSink):
         except (ValueError, TypeError) as error:  # unknown type or missing setting
             raise InvalidConfig(f"catalogProperties: {_line(error)}") from error
         except Exception as error:
-            raise Retry(f"the catalog {config.catalog_name}: {_line(error)}") from error
+            raise Retry(f"cannot load catalog {config.catalog_name!r}: {_line(error)}") from error
         self.begin(config, context)
 
     def close(self) -> None:
@@ -66,29 +66,29 @@ class IcebergSink(TableSink):
         if hasattr(self, "_catalog"):
             self._catalog.close()
 
-    # Catalogs and storages raise errors of their own libraries: requests, SQLAlchemy, botocore, Arrow. None of these
-    # is caused by a record, so all of them are retried.
+    # Catalogs and storage backends raise errors of their own libraries: requests, SQLAlchemy, botocore, Arrow. None of
+    # these is caused by a record, so all of them are retried.
 
     def find(self) -> bool:
-        """Load the table, and return whether it exists."""
+        """Load the table and return whether it exists."""
         try:
             self._table = self._catalog.load_table(self._config.table)
         except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError):
             return False
         except Exception as error:
-            raise Retry(f"{self._config.table}: {_line(error)}") from error
+            raise Retry(f"cannot load table {self._config.table!r}: {_line(error)}") from error
         return True
 
     def create(self, schema: pa.Schema) -> None:
-        """Create the table if it is missing, and load it."""
+        """Create the table if it does not exist, and load it."""
         try:
             self._catalog.create_namespace_if_not_exists(self._config.table.rpartition(".")[0])
             self._table = self._catalog.create_table_if_not_exists(self._config.table, schema)
         except Exception as error:
-            raise Retry(f"{self._config.table} cannot be created: {_line(error)}") from error
+            raise Retry(f"cannot create table {self._config.table!r}: {_line(error)}") from error
 
     def columns(self) -> pa.Schema:
-        """Return the table's columns."""
+        """Return the table columns."""
         schema: pa.Schema = self._table.schema().as_arrow()
         return schema.remove_metadata()
 
@@ -100,7 +100,8 @@ class IcebergSink(TableSink):
         """Append rows in one commit."""
         if last:
             # PyIceberg would retry the commit on top of a concurrent one, which may contain the same records, written
-            # by an instance that was presumed dead. Only this table property, which it reads, disables that.
+            # by an instance that was presumed dead. PyIceberg reads this table property, which is the only way to
+            # disable that.
             self._table.metadata.properties["commit.retry.num-retries"] = "0"
         try:
             with self._table.transaction() as transaction:
@@ -111,7 +112,7 @@ class IcebergSink(TableSink):
                 if last:
                     transaction.set_properties({name: str(number) for name, number in last.items()})
         except Exception as error:
-            raise Retry(f"{self._config.table}: {_line(error)}") from error
+            raise Retry(f"cannot commit to table {self._config.table!r}: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -1,16 +1,17 @@
-"""The ``jdbc-poll`` source reads new rows of a table or query, in any SQLAlchemy database, by increasing columns.
+"""The ``jdbc-poll`` source polls a table or query in any SQLAlchemy database for new rows, using increasing columns.
 
-The position is the values of these columns in the last row; rows after it are read in their order. Each row becomes a
-JSON object with its columns as fields: times are ISO 8601 strings, decimals strings, bytes base64. Values without a
-Python type, such as PostgreSQL's ``infinity`` and years before 1, are the text that the database displays.
+The position is the values of these columns in the last row, and later rows are read in order. Each row becomes a JSON
+object with its columns as fields: times are ISO 8601 strings, decimals are strings, and bytes are base64. Values
+without a Python type, such as PostgreSQL's ``infinity`` and years before 1, are represented as the database displays
+them.
 
-A row that the driver cannot read goes to the dead-letter topic with the values of these columns. It is found by reading
-fewer and fewer rows at once. Rows whose `timestampColumn` is ``infinity`` are read in the order of
-`incrementingColumn`; without it, they go to the dead-letter topic each time the source is opened.
+A row that the driver cannot read goes to the dead-letter topic with the values of these columns. The source isolates
+such a row by reading fewer and fewer rows per query. Rows whose `timestampColumn` is ``infinity`` are read in the order
+of `incrementingColumn`; without it, they go to the dead-letter topic each time the source is opened.
 
-Polling does not detect deleted rows, nor changed rows without a `timestampColumn`. A transaction that commits late may
-add rows with smaller values than those already read; they would be missed. `delayMs` delays rows by the duration of
-transactions: only rows up to the largest value of that long ago are read.
+Polling does not detect deleted rows, and detects changed rows only with a `timestampColumn`. A transaction that commits
+late may add rows with smaller values than those already read, and these rows would be missed. To prevent this, set
+`delayMs` to the duration of the longest transactions: only rows up to the largest value seen that long ago are read.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _PAUSE_S = 0.2
 """Maximum time that an idle `read` waits, in seconds."""
 _INFINITY = "infinity"
-"""PostgreSQL's text for the time later than all others."""
+"""PostgreSQL's representation of the time later than all others."""
 
 
 @dataclass
@@ -44,48 +45,52 @@ class JdbcPollConfig:
     """Settings of the ``jdbc-poll`` source."""
 
     jdbc_url: str = option(
-        "Where the database is: jdbc:postgresql://…, jdbc:mariadb://…, jdbc:mysql://…, jdbc:sqlite:/path/file.db, or a"
-        " URL of SQLAlchemy, whose driver must be installed.",
+        "Database URL: jdbc:postgresql://…, jdbc:mariadb://…, jdbc:mysql://…, jdbc:sqlite:/path/file.db, or a "
+        "SQLAlchemy URL whose driver is installed.",
         aliases=("url",),
     )
-    user_name: str = option("User name; empty for the one in the URL.", default="", secret=True)
-    password: str = option("Password of that user.", default="", secret=True)
-    table_name: str = option("The table, or schema.table; this or query.", default="", aliases=("table",))
-    query: str = option("A SELECT whose rows are read; this or tableName.", default="")
+    user_name: str = option("User name; empty to use the one in the URL.", default="", secret=True)
+    password: str = option("Password of the user.", default="", secret=True)
+    table_name: str = option(
+        "Table name, optionally as schema.table. Set either tableName or query.", default="", aliases=("table",)
+    )
+    query: str = option("SELECT statement that returns the rows. Set either tableName or query.", default="")
     incrementing_column: str = option(
-        "A unique column that increases with each new row, such as an id.",
+        "Unique column that increases with each new row, such as an ID.",
         default="",
         aliases=("incrementing.column.name",),
     )
     timestamp_column: str = option(
-        "A column that says when a row was changed last; with incrementingColumn, or with delayMs.",
+        "Column with the time of a row's last change. Requires incrementingColumn or delayMs.",
         default="",
         aliases=("timestamp.column.name",),
     )
     key_columns: list[str] = option(
-        "Columns whose values are the key of a record: one as text, several as a JSON object.",
+        "Columns that form the record key: the value of one column, or a JSON object of several columns.",
         default=[],
         aliases=("keyColumn",),
     )
     batch_size: int = option("Maximum number of rows per query.", default=1000, limits=(1, 100_000))
     poll_interval_ms: int = option(
-        "Milliseconds between queries when there are no more rows.",
+        "Interval between queries when no more rows are available, in milliseconds.",
         default=1000,
         limits=(10, 86_400_000),
         aliases=("poll.interval.ms",),
     )
     delay_ms: int = option(
-        "Milliseconds that rows are held back, for transactions that commit late.", default=0, limits=(0, 86_400_000)
+        "Time by which to delay reading rows, in milliseconds, so that transactions that commit late are not missed.",
+        default=0,
+        limits=(0, 86_400_000),
     )
     append_only: bool = option(
-        "Whether rows are never changed nor deleted, and none appears before others that were read; EFFECTIVELY_ONCE"
-        " needs that.",
+        "Set to true if rows are never changed or deleted, and no row ever appears before one already read. Required "
+        "for EFFECTIVELY_ONCE.",
         default=False,
     )
 
 
 class JdbcPollSource(Source):
-    """Reads new rows of a table or query in any SQL database, by increasing columns."""
+    """Polls a table or query in any SQL database for new rows, using increasing columns."""
 
     config = JdbcPollConfig
     _connection: Connection | None = None
@@ -96,21 +101,24 @@ class JdbcPollSource(Source):
         """Validate the configuration."""
         sqlalchemy_url(config.jdbc_url)
         if bool(config.table_name) == bool(config.query):
-            raise InvalidConfig("give one of tableName and query")
+            raise InvalidConfig("set either tableName or query")
         if not (config.incrementing_column or config.timestamp_column):
-            raise InvalidConfig("give incrementingColumn or timestampColumn, by which new rows are known")
+            raise InvalidConfig("set incrementingColumn or timestampColumn to detect new rows")
         if not config.incrementing_column and not config.delay_ms:
-            raise InvalidConfig("timestampColumn alone needs delayMs, as several rows may be of one moment")
+            raise InvalidConfig(
+                "timestampColumn without incrementingColumn requires delayMs, as several rows may have "
+                "the same timestamp"
+            )
 
     def not_effectively_once(self, config: JdbcPollConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.append_only:
             return ""
-        return "rows that are changed or committed late are others when read again; set appendOnly if there are none"
+        return "rows that change or are committed late would differ on rereading: set appendOnly if rows never change"
 
     def not_parallel(self, config: JdbcPollConfig) -> str:
-        """Return why only one instance can run; empty if several can."""
-        return "rows are read in one order"
+        """Return why only one instance can run, or an empty string."""
+        return "rows are read in sequence by one instance"
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +159,7 @@ class JdbcPollSource(Source):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self) -> list[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         if (wait_s := self._due_s - time.monotonic()) > 0:
             time.sleep(min(wait_s, _PAUSE_S))
             return None
@@ -168,7 +176,7 @@ class JdbcPollSource(Source):
         if not rows:
             return None
         if absent := [name for name in (*self._names, *self._config.key_columns) if name not in rows[0]]:
-            raise Retry(f"there is no column {absent[0]}; there are {', '.join(rows[0])}")
+            raise Retry(f"column {absent[0]!r} does not exist: expected one of {', '.join(rows[0])}")
         self._go_behind(rows)
         return [Record(self._text(row), self._key(row)) for row in rows]
 
@@ -189,10 +197,10 @@ class JdbcPollSource(Source):
         if rows:
             self._last = tuple(rows[-1][name] for name in self._names)
 
-    # -- what cannot be read ------------------------------------------------------------------------------------------
+    # -- unreadable rows ------------------------------------------------------------------------------------------
 
     def _narrow(self, error: _Unreadable) -> list[Record] | None:
-        """Read fewer rows next time; return a dead letter if the next row alone cannot be read."""
+        """Read fewer rows next time. Return a dead letter if the next row alone cannot be read."""
         if not self._is_tolerant:
             self._is_tolerant = True
         elif self._at_once > 1:
@@ -207,12 +215,12 @@ class JdbcPollSource(Source):
             rows = self._in_transaction(lambda: self._all(self._query(self._columns).limit(1)))
         except _Unreadable as cause:
             names = ", ".join(self._names)
-            raise Retry(f"{names} of the next row cannot be read: {cause}: correct the row") from cause
+            raise Retry(f"cannot read {names} of the next row: {cause}: correct the row") from cause
         if not rows:
-            raise Retry(f"a row could not be read, and is gone now: {error}")
+            raise Retry(f"an unreadable row was removed meanwhile: {error}")
         self._go_behind(rows)
-        what = "a row" if self._config.incrementing_column else "the rows of one moment"
-        return DeadLetter(json_text(rows[0]), reason=f"{what} cannot be read: {error}")
+        what = "a row" if self._config.incrementing_column else "rows with the same timestamp"
+        return DeadLetter(json_text(rows[0]), reason=f"cannot read {what}: {error}")
 
     def _infinite_letters(self) -> list[Record]:
         """Return dead letters for the rows with an infinite time, which cannot be ordered."""
@@ -226,13 +234,16 @@ class JdbcPollSource(Source):
         try:
             rows = self._in_transaction(lambda: self._all(query.limit(self._config.batch_size)))
         except _Unreadable as error:
-            return [DeadLetter(b"", reason=f"{reason}; and one of the rows cannot be read: {error}")]
+            return [DeadLetter(b"", reason=f"{reason}; one of the rows cannot be read: {error}")]
         return [DeadLetter(self._text(row), self._key(row), reason=reason) for row in rows]
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
     def _connected(self) -> Connection:
-        """Return a connection that reads values exactly; after an unreadable one, also values without a Python type."""
+        """Return a connection that reads values exactly.
+
+        After an unreadable value, also reads values without a Python type.
+        """
         connection = connect(self._engine)
         driver: Any = connection.connection.driver_connection
         if self._engine.dialect.name == "postgresql":
@@ -301,7 +312,7 @@ class JdbcPollSource(Source):
         rows = self._all(query.limit(limit))
         if self._config.incrementing_column or len(rows) < limit:
             return rows
-        # The limit may have cut off rows with the last timestamp: all of these are left to the next query.
+        # The limit may have cut off rows with the last timestamp, so the next query reads all rows with it.
         moment = rows[-1][self._names[0]]
         whole = [row for row in rows if row[self._names[0]] != moment]
         return whole or self._all(query.where(self._columns[0] == self._value(moment)))
@@ -323,13 +334,13 @@ class JdbcPollSource(Source):
         return self._sql.or_(moment > at, self._sql.and_(moment == at, number > last_number))
 
     def _value(self, value: Any) -> Any:
-        """Convert a position's value for a query; a value without a Python type is cast to the column's type."""
+        """Convert a position's value for a query. A value without a Python type is cast to the column's type."""
         if not isinstance(value, SqlText):
             return value
         return self._sql.literal_column("'" + value.replace("'", "''") + "'")
 
     def _bound(self) -> Any:
-        """Return the largest value of `delayMs` ago, or None if not known yet."""
+        """Return the largest column value as of `delayMs` ago, or None if not known yet."""
         largest = self._sql.select(self._sql.func.max(self._columns[0])).select_from(self._rows)
         assert self._connection is not None
         now_s = time.monotonic()
@@ -373,14 +384,14 @@ def _is_infinite(moment: Any) -> bool:
 
 
 def _raw(value: Any) -> str:
-    """Return the JSON text of a JSON column, or of an array of JSON."""
+    """Return the JSON representation of a JSON column, or of an array of JSON."""
     if isinstance(value, RawJson):
         return value
     return "[" + ",".join(map(_raw, value)) + "]" if isinstance(value, list) else json_text(value)
 
 
 def _to_json(value: Any) -> Any:
-    """Convert a position's value to JSON; `_from_json` reverses it."""
+    """Convert a position's value to JSON. `_from_json` is the inverse."""
     if isinstance(value, datetime):
         return {"datetime": value.isoformat()}
     if isinstance(value, date):

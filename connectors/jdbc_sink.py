@@ -1,14 +1,14 @@
 """The ``jdbc`` sink writes rows to a table in PostgreSQL, MariaDB, MySQL or SQLite.
 
-Values are JSON objects whose fields are columns; missing columns keep their default or their current value. A batch is
-one transaction. If the database rejects a batch, the invalid row is found by writing parts of the batch under
-savepoints; the rows before it are committed, and only the invalid one goes to the dead-letter topic.
+Values are JSON objects whose fields are columns. Missing columns keep their default or current value. A batch is one
+transaction. If the database rejects a batch, the sink finds the invalid row by writing parts of the batch under
+savepoints. The rows before it are committed, and only the invalid row goes to the dead-letter topic.
 
 Changes from ``postgres-cdc`` do not contain unchanged values that PostgreSQL stores out of line. Such a change updates
-the existing row, which keeps these values. A change of the key moves the row; if the new row is rejected, the row stays
-under its old key.
+the existing row, which keeps these values. A change of the key moves the row. If the new row is rejected, the row
+remains under its old key.
 
-With EFFECTIVELY_ONCE the number of the last written record is stored in the same transaction, in a separate table
+With EFFECTIVELY_ONCE, the number of the last written record is stored in the same transaction, in a separate table
 (`positionsTable`), so that redelivered records are skipped with every `insertMode`.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SHAPES_MAX = 1000
 _NOTHING: tuple[int, set[int]] = (-1, set())
 _CAUTIOUS_ROWS = 8
-"""Rows written at once after a rejected row, doubled with each success: invalid rows often come in groups."""
+"""Rows per statement after a rejected row, doubled after each success, because invalid rows often occur in groups."""
 
 
 @dataclass
@@ -41,59 +41,61 @@ class JdbcSinkConfig:
     """Settings of the ``jdbc`` sink."""
 
     unsupported: ClassVar[Unsupported] = {
-        "maxQueueSize": Refusal("records that wait stay in the topic, and batchSize is how many are taken; set that"),
+        "maxQueueSize": Refusal("waiting records remain in the topic; set batchSize instead"),
     }
 
     jdbc_url: str = option(
-        "Where the database is: jdbc:postgresql://host:5432/database, jdbc:mariadb://…, jdbc:mysql://…,"
-        " jdbc:sqlite:/path/file.db, or a URL of SQLAlchemy.",
+        "Database URL: jdbc:postgresql://host:5432/database, jdbc:mariadb://…, jdbc:mysql://…, "
+        "jdbc:sqlite:/path/file.db, or a SQLAlchemy URL.",
         aliases=("url",),
     )
-    table_name: str = option("The table, or schema.table.", aliases=("table",))
-    user_name: str = option("User name; empty for the one in the URL.", default="", secret=True)
-    password: str = option("Password of that user.", default="", secret=True)
+    table_name: str = option("Table name, optionally as schema.table.", aliases=("table",))
+    user_name: str = option("User name; empty to use the one in the URL.", default="", secret=True)
+    password: str = option("Password of the user.", default="", secret=True)
     key: list[str] = option(
-        "Key columns; UPSERT requires a primary key or unique constraint on exactly these.", default=[]
+        "Key columns. UPSERT requires a primary key or unique constraint on exactly these columns.", default=[]
     )
-    non_key: list[str] = option("Columns that UPSERT and UPDATE change; empty for all except the key.", default=[])
+    non_key: list[str] = option(
+        "Columns that UPSERT and UPDATE change; empty for all columns except the key.", default=[]
+    )
     insert_mode: Literal["INSERT", "UPSERT", "UPDATE"] = option(
-        "INSERT adds rows; UPSERT adds a row or updates the existing row with its key; UPDATE updates existing rows and"
-        " ignores others.",
+        "INSERT: add rows; UPSERT: add a row, or update the existing row with the same key; UPDATE: update existing "
+        "rows and ignore others.",
         default="INSERT",
     )
     null_value_action: Literal["FAIL", "DELETE"] = option(
-        "What a record without a value does. DELETE: the row of its key goes; the key is the column's value as text, or"
-        " a JSON object where there are several key columns. FAIL: it is refused.",
+        "Action for records without a value. FAIL: reject the record; DELETE: delete the row with the record key, "
+        "which is the value of the key column, or a JSON object if there are several key columns.",
         default="FAIL",
     )
     envelope: Literal["none", "change"] = option(
-        "change: values are changes as postgres-cdc and Debezium write them, with op, before and after; c, r and u"
-        " write the row after, d deletes the row before.",
+        "Value format. none: values are rows; change: values are changes as written by postgres-cdc and Debezium, with "
+        "op, before and after. The ops c, r and u write the row in after, and d deletes the row in before.",
         default="none",
     )
     exclude_non_declared_fields: bool = option(
-        "Whether to write only the columns in key and nonKey. Otherwise, records with unknown fields are rejected.",
+        "Whether to write only the columns in key and nonKey. If false, records with unknown fields are rejected.",
         default=False,
     )
     create_table: dict[str, str] = option(
-        "Columns of the table, to create it if it is missing: types by name, SQL types or integer, number, text,"
-        " boolean, bytes, json, timestamp and date; the key becomes its primary key. Empty: the table must exist.",
+        "Columns for creating the table if it does not exist, as types by name: SQL types, or integer, number, text, "
+        "boolean, bytes, json, timestamp and date. The key becomes the primary key. If empty, the table must exist.",
         default={},
     )
     batch_size: int = option("Maximum number of rows per transaction.", default=1000, limits=(1, 10_000))
     timeout_ms: int = option(
-        "Milliseconds to wait for more records after the first; 0 to write immediately.",
+        "Maximum time to wait for more records after the first, in milliseconds; 0 to write immediately.",
         default=0,
         limits=(0, 60_000),
     )
     use_transactions: bool = option(
-        "Whether to use one transaction per batch instead of one per row, which is slow.", default=True
+        "Whether to use one transaction per batch. One transaction per row is slow.", default=True
     )
     use_jdbc_batch: bool = option(
-        "Whether to write many rows per statement instead of one, which is slow.", default=True
+        "Whether to write multiple rows per statement. One statement per row is slow.", default=True
     )
     positions_table: str = option(
-        "With EFFECTIVELY_ONCE: the table for the write positions of topics; created if missing.",
+        "Table for the write positions of topics with EFFECTIVELY_ONCE; created if it does not exist.",
         default="magnetar_positions",
     )
 
@@ -103,7 +105,7 @@ class _Shape(NamedTuple):
 
     Attributes:
         columns: columns of its fields.
-        cause: why they cannot be written; empty if they can.
+        cause: why they cannot be written, or empty.
     """
 
     columns: tuple[str, ...]
@@ -120,9 +122,9 @@ class JdbcSink(Sink):
         """Validate the configuration."""
         kind = sqlalchemy_url(config.jdbc_url).partition(":")[0].partition("+")[0]
         if kind not in TABLES:
-            raise InvalidConfig(f"jdbcUrl is of {kind}, and known are {', '.join(TABLES)}")
+            raise InvalidConfig(f"unsupported database {kind!r} in jdbcUrl: expected {', '.join(TABLES)}")
         if not config.table_name:
-            raise InvalidConfig("tableName must name a table")
+            raise InvalidConfig("tableName must not be empty")
         wants_key = {
             f"insertMode {config.insert_mode}": config.insert_mode != "INSERT",
             "nullValueAction DELETE": config.null_value_action == "DELETE",
@@ -130,23 +132,23 @@ class JdbcSink(Sink):
         }
         for setting, wants in wants_key.items():
             if wants and not config.key:
-                raise InvalidConfig(f"key must name columns, because of {setting}")
+                raise InvalidConfig(f"{setting} requires key")
         if config.envelope == "change" and config.insert_mode != "UPSERT":
-            raise InvalidConfig(f"envelope change needs insertMode UPSERT, not {config.insert_mode}")
+            raise InvalidConfig(f"envelope change requires insertMode UPSERT, not {config.insert_mode}")
         if both := set(config.key) & set(config.non_key):
-            raise InvalidConfig(f"nonKey names {sorted(both)[0]}, which is in key too")
+            raise InvalidConfig(f"column {sorted(both)[0]!r} is in both key and nonKey: remove it from one of them")
         if config.exclude_non_declared_fields and not (config.key or config.non_key):
-            raise InvalidConfig("excludeNonDeclaredFields writes the columns of key and nonKey; give nonKey")
+            raise InvalidConfig("excludeNonDeclaredFields requires key or nonKey")
         if config.create_table and (absent := [name for name in config.key if name not in config.create_table]):
-            raise InvalidConfig(f"createTable has no column {absent[0]}, which is in key")
+            raise InvalidConfig(f"createTable is missing the key column {absent[0]!r}")
         if not all(isinstance(kind, str) and kind for kind in config.create_table.values()):
-            raise InvalidConfig("createTable must have a type for each column, as a text")
+            raise InvalidConfig("invalid createTable: each column type must be a non-empty string")
 
     def not_effectively_once(self, config: JdbcSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if not config.use_transactions:
-            return "useTransactions is false, so rows and position cannot be written together; set it to true"
-        return "" if config.positions_table else "positionsTable is empty; give a name"
+            return "without useTransactions, rows and position are not written together: set useTransactions to true"
+        return "" if config.positions_table else "positionsTable is empty: set a table name"
 
     def batching(self, config: JdbcSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -177,7 +179,7 @@ class JdbcSink(Sink):
                 number = self._table.number
                 self._decoder = json.JSONDecoder(parse_constant=_no_number, parse_float=number)
                 if context.is_exact and not self._table.is_transactional:
-                    raise Retry(f"the table {config.table_name} is of an engine without transactions; use InnoDB")
+                    raise Retry(f"table {config.table_name!r} uses an engine without transactions: use InnoDB")
                 self._positions = (
                     Positions(connection, config.positions_table, context.incarnation) if context.is_exact else None
                 )
@@ -207,7 +209,7 @@ class JdbcSink(Sink):
                     if record.sequence <= sequence and self._positions is not None:
                         if record.sequence not in refusals:
                             continue
-                        refused, count = "it was refused before", index
+                        refused, count = "record was rejected earlier", index
                         break
                     try:
                         rows.append(self._row(record))
@@ -234,7 +236,7 @@ class JdbcSink(Sink):
         return {topic: self._positions.written(topic) for topic in sorted({record.topic for record in records})}
 
     def _write(self, rows: Sequence[Row]) -> tuple[int, str]:
-        """Write rows up to the first rejected one; return their number, and why that one was rejected."""
+        """Write rows up to the first rejected one. Return their number, and why that row was rejected."""
         done = failed_end = 0
         size = self._at_once
         while done < len(rows):
@@ -253,7 +255,7 @@ class JdbcSink(Sink):
         return done, ""
 
     def _try(self, rows: Sequence[Row]) -> str:
-        """Write all rows or none; return why they were rejected, empty if they were written."""
+        """Write all rows or none. Return why they were rejected, or an empty string if they were written."""
         assert self._connection is not None
         try:
             if not self._config.use_transactions:
@@ -272,7 +274,7 @@ class JdbcSink(Sink):
         return ""
 
     def _write_in_layers(self, rows: Sequence[Row]) -> None:
-        """Write rows grouped by verb and columns; a row with a repeated key waits until the first is written."""
+        """Write rows grouped by verb and columns. A row with a repeated key waits until the earlier row is written."""
         is_alike = len({(row.verb, row.columns) for row in rows}) == 1
         if is_alike and (not rows[0].key or len({row.key for row in rows}) == len(rows)):
             self._table.write(rows)
@@ -280,7 +282,7 @@ class JdbcSink(Sink):
         groups: dict[tuple[Verb, tuple[str, ...]], list[Row]] = {}
         keys: set[tuple[str, ...]] = set()
         for row in rows:
-            if row.other is not None:  # the row has two keys
+            if row.other is not None:  # the row has an old and a new key
                 self._write_groups(groups)
                 groups, keys = {}, set()
                 self._table.write([row])
@@ -312,9 +314,9 @@ class JdbcSink(Sink):
                 text = value
                 value = self._decoded(text)
         except (ValueError, RecursionError) as error:
-            raise Unfit(f"the value is not valid JSON: {error}") from None
+            raise Unfit(f"value is not valid JSON: {error}") from None
         if not isinstance(value, dict):
-            raise Unfit(f"the value is {type(value).__name__}, and a row is an object whose fields are columns")
+            raise Unfit(f"value must be a JSON object, not {type(value).__name__}")
         if self._config.envelope == "change":
             return self._change(record, value)
         return self._written(self._config.insert_mode, value, text)
@@ -345,7 +347,7 @@ class JdbcSink(Sink):
         names = self._table.key
         key = tuple([str(value[name]) for name in names])
         if "None" in key and verb != "INSERT" and None in [value[name] for name in names]:
-            raise Unfit(f"the key {', '.join(names)} is null")
+            raise Unfit(f"key column is null: {', '.join(names)}")
         return key
 
     def _shape(self, fields: tuple[str, ...]) -> _Shape:
@@ -354,21 +356,23 @@ class JdbcSink(Sink):
         if config.exclude_non_declared_fields:
             columns = tuple(name for name in fields if name in config.key or name in config.non_key)
         if absent := [name for name in table.key if name not in columns]:
-            return _Shape((), f"the value has no field {absent[0]}, which is in key")
+            return _Shape((), f"value has no field {absent[0]!r}, which is in key")
         if unknown := [name for name in columns if name not in table.columns]:
             return _Shape(
-                (), f"the table {config.table_name} has no column {unknown[0]}; add it, or set excludeNonDeclaredFields"
+                (),
+                f"table {config.table_name!r} has no column {unknown[0]!r}: add the column, or set "
+                f"excludeNonDeclaredFields",
             )
         if not columns or (config.insert_mode == "UPDATE" and set(columns) <= set(table.key)):
-            return _Shape((), "the value has no field to write")
+            return _Shape((), "value has no fields to write")
         return _Shape(columns, "")
 
     def _deletion(self, record: Record) -> Row:
         if self._config.null_value_action == "FAIL":
-            raise Unfit("it has no value, and nullValueAction is FAIL")
+            raise Unfit("record has no value, and nullValueAction is FAIL")
         key = self._table.key
         if record.key is None:
-            raise Unfit("it has neither value nor key, and nullValueAction DELETE needs the key")
+            raise Unfit("record has neither value nor key, and nullValueAction DELETE requires a key")
         values: Any = {key[0]: record.key}
         if len(key) > 1:
             try:
@@ -376,13 +380,13 @@ class JdbcSink(Sink):
             except (ValueError, RecursionError):
                 values = None
             if not isinstance(values, dict):
-                raise Unfit(f"its key is not a JSON object with {', '.join(key)}")
-        return self._deleted(values, "its key")
+                raise Unfit(f"record key is not a JSON object with {', '.join(key)}")
+        return self._deleted(values, "record key")
 
     def _deleted(self, values: dict[str, Any], whose: str) -> Row:
         key = self._table.key
         if absent := [name for name in key if name not in values]:
-            raise Unfit(f"{whose} has no {absent[0]}, which is in key")
+            raise Unfit(f"{whose} has no field {absent[0]!r}, which is in key")
         found = {name: values[name] for name in key}
         return Row("DELETE", key, found, _json(found), tuple(map(str, found.values())))
 
@@ -390,7 +394,7 @@ class JdbcSink(Sink):
         verb = value.get("op")
         row = value.get("before" if verb == "d" else "after")
         if verb not in ("c", "r", "u", "d") or not isinstance(row, dict):
-            raise Unfit(f"the value is not a row change: its op is {verb!r}, expected c, r, u or d, and a row")
+            raise Unfit(f"invalid row change with op {verb!r}: expected op c, r, u or d, and a row in before or after")
         if verb == "d":
             return self._leaving(record, self._deleted(row, "before"))
         written = self._written("PATCH" if value.get("unchanged") else "UPSERT", row)
@@ -410,10 +414,10 @@ class JdbcSink(Sink):
         try:
             values = self._decoder.decode(text)
         except (ValueError, RecursionError) as error:
-            raise Unfit(f"its property {name} is not valid JSON: {error}") from None
+            raise Unfit(f"property {name!r} is not valid JSON: {error}") from None
         if not isinstance(values, dict):
-            raise Unfit(f"its property {name} is not a JSON object with {', '.join(self._table.key)}")
-        return self._deleted(values, f"its property {name}")
+            raise Unfit(f"property {name!r} is not a JSON object with {', '.join(self._table.key)}")
+        return self._deleted(values, f"property {name!r}")
 
 
 def _json(value: Any) -> str:

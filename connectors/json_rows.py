@@ -1,7 +1,7 @@
-"""Rows of other systems as JSON objects, with strings for values that JSON has no type for.
+"""Conversion of rows from other systems to JSON objects, with strings for values without a JSON type.
 
-Times are ISO 8601, bytes base64, decimals strings with all digits, and non-finite numbers the strings ``NaN``,
-``Infinity`` and ``-Infinity``.
+Times are ISO 8601, bytes are base64, decimals are strings with all digits, and non-finite numbers are the strings
+``NaN``, ``Infinity`` and ``-Infinity``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON text."""
+    """Return a value as JSON."""
     try:
         return _encode(value)
     except ValueError:  # non-finite number
@@ -24,16 +24,16 @@ def json_text(value: Any) -> str:
 
 
 def encoded(row: Mapping[str, Any]) -> bytes:
-    """Return a row as JSON in UTF-8.
+    """Return a row as UTF-8 JSON.
 
     Raises:
-        UnicodeEncodeError: a text has lone surrogates, so that it is not valid Unicode.
+        UnicodeEncodeError: a string contains lone surrogates, which are not valid Unicode.
     """
     return json_text(row).encode()
 
 
 def plain(value: Any) -> Any:
-    """Convert a value that JSON has no type for."""
+    """Convert a value without a JSON type."""
     if isinstance(value, datetime | date | time_of_day):
         return value.isoformat()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -45,7 +45,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=pl
 
 
 def _finite(value: Any) -> Any:
-    """Replace non-finite numbers in a value by strings."""
+    """Replace non-finite numbers in a value with strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -54,9 +54,9 @@ def _finite(value: Any) -> Any:
 
 
 def unique_names(cells: Sequence[str]) -> list[str]:
-    """Return unique column names: a repeated name gets a number, an empty one its position."""
+    """Return unique column names: repeated names get a number, and empty names are replaced by their position."""
     names: dict[str, None] = {}
-    numbers: dict[str, int] = {}  # last number given to each name
+    numbers: dict[str, int] = {}  # last number added to each name
     for place, cell in enumerate(cells, 1):
         text = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or f"column{place}"
         name, number = text, numbers.get(text, 1)

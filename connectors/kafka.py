@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 BASE64_NAMES = "__kafka_base64"
-"""Property that lists the properties encoded as base64 because they are not valid UTF-8, separated by commas."""
+"""Property that lists, separated by commas, the properties encoded as base64 because they are not valid UTF-8."""
 BASE64_KEY = "__kafka_base64_key"
 """Property of a message whose key is base64-encoded; its value is ``true``."""
 ASK_S = 3.0
 """Timeout of a metadata request to Kafka, in seconds."""
 
 _AWAY_S = 1.0
-"""How long a client may go without a reachable broker, in seconds."""
+"""How long a client may have no reachable broker, in seconds."""
 _JAAS = re.compile(r"\s*[\w.]*?(\w+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _NAMES_IN_JAVA = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 _NOT_HERE = {
-    "sasl.jaas.config": "give saslJaasConfig, which is kept as a secret",
-    "sasl.password": "give saslPassword, which is kept as a secret",
-    "sasl.mechanism": "give saslMechanism",
-    "sasl.mechanisms": "give saslMechanism",
-    "security.protocol": "give securityProtocol",
-    "plugin.library.paths": "it loads code into the instance",
-    "enable.auto.offset.store": "what is stored are the offsets of records that are durable",
-    "partition.assignment.strategy": "the connector has range and roundrobin",
-    "group.protocol": "the connector is a member of a classic group",
-    "transactional.id": "the connector writes without transactions",
-    "delivery.report.only.error": "the connector sets it",
+    "sasl.jaas.config": "set saslJaasConfig instead, which is stored as a secret",
+    "sasl.password": "set saslPassword instead, which is stored as a secret",
+    "sasl.mechanism": "set saslMechanism instead",
+    "sasl.mechanisms": "set saslMechanism instead",
+    "security.protocol": "set securityProtocol instead",
+    "plugin.library.paths": "loading code into the instance is not allowed",
+    "enable.auto.offset.store": "the connector stores only offsets of durable records",
+    "partition.assignment.strategy": "the connector always uses range and roundrobin",
+    "group.protocol": "the connector always uses a classic group",
+    "transactional.id": "transactions are not supported",
+    "delivery.report.only.error": "the connector sets this property",
 }
 
 
@@ -50,85 +50,101 @@ class KafkaConfig:
     """Connection settings of the ``kafka`` connectors."""
 
     bootstrap_servers: str = option("Comma-separated bootstrap brokers, host:port.")
-    topic: str = option("The topic in Kafka; it must exist.")
+    topic: str = option("Kafka topic, which must exist.")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = option(
         "Security protocol of the connections.", default="PLAINTEXT"
     )
     sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = option(
-        "SASL mechanism; empty for PLAIN if a user is set.", default=""
+        "SASL mechanism; empty for PLAIN.", default=""
     )
     sasl_jaas_config: str = option(
-        "Kafka's way to give user and password: …LoginModule required username=\"u\" password=\"p\";",
+        "User name and password in Kafka's format: …LoginModule required username=\"u\" password=\"p\";",
         default="",
         secret=True,
     )  # fmt: skip
-    sasl_username: str = option("The user; instead of saslJaasConfig.", default="")
-    sasl_password: str = option("The user's password; instead of saslJaasConfig.", default="", secret=True)
-    ssl_enabled_protocols: str = option("Refused: the newest TLS that both sides have is taken.", default="")
+    sasl_username: str = option("User name; alternative to saslJaasConfig.", default="")
+    sasl_password: str = option("Password of the user; alternative to saslJaasConfig.", default="", secret=True)
+    ssl_enabled_protocols: str = option(
+        "Not supported; must be empty. The newest TLS version that both sides support is used.", default=""
+    )
     ssl_endpoint_identification_algorithm: str = option(
-        "https: the certificate must be that of the host; empty: it need not.", default="https"
+        "https: verify that the broker's certificate matches its host name; empty: no host name verification.",
+        default="https",
     )
     ssl_truststore_location: str = option(
-        "File with the certificates, in PEM, that sign those of brokers; empty for those of the system.", default=""
+        "PEM file with trusted CA certificates; empty for the system certificates.", default=""
     )
-    ssl_truststore_password: str = option("Refused: a PEM file has none.", default="", secret=True)
+    ssl_truststore_password: str = option(
+        "Not supported; must be empty. PEM files have no password.", default="", secret=True
+    )
 
     def check_connection(self) -> None:
         """Validate the connection settings.
 
         Raises:
-            InvalidConfig: a setting is not supported; the message names the field and the alternative.
+            InvalidConfig: a setting is not supported. The message contains the option name and the alternative.
         """
         for server in filter(None, map(str.strip, self.bootstrap_servers.split(","))):
             host, colon, port = server.rpartition("://")[2].rpartition(":")
             if not (host and colon and port.isdecimal() and 0 < int(port) < 65536):
-                raise InvalidConfig(f"bootstrapServers: {server!r} is not host:port")
+                raise InvalidConfig(f"invalid bootstrapServers entry {server!r}: expected host:port")
         if not self.bootstrap_servers.strip(" ,"):
-            raise InvalidConfig("bootstrapServers is empty; give host:port")
+            raise InvalidConfig("bootstrapServers is required, as host:port[,host:port…]")
         if not re.fullmatch(r"[\w.-]{1,249}", self.topic, re.ASCII) or self.topic in (".", ".."):
-            raise InvalidConfig(f"invalid topic {self.topic[:60]!r}: expected letters, digits, . _ and -")
+            raise InvalidConfig(
+                f"invalid topic {self.topic[:60]!r}: expected up to 249 letters, digits, dots, underscores and hyphens"
+            )
         if self.ssl_enabled_protocols:
-            raise InvalidConfig("sslEnabledProtocols: the newest TLS that both sides have is taken; leave it out")
+            raise InvalidConfig(
+                "sslEnabledProtocols is not supported, as the newest common TLS version is always "
+                "used: remove this option"
+            )
         if self.ssl_endpoint_identification_algorithm not in ("", "https"):
-            raise InvalidConfig("sslEndpointIdentificationAlgorithm must be https or empty")
+            raise InvalidConfig("invalid sslEndpointIdentificationAlgorithm: expected https or an empty string")
         if re.search(r"\.(jks|p12|pfx|keystore|truststore)$", self.ssl_truststore_location, re.IGNORECASE):
             raise InvalidConfig(
-                f"sslTruststoreLocation: {self.ssl_truststore_location} is a Java store; give a PEM file:"
-                " keytool -exportcert -rfc -keystore STORE -alias NAME -file ca.pem"
+                f"sslTruststoreLocation {self.ssl_truststore_location!r} is a Java keystore: convert it to PEM: "
+                f"keytool -exportcert -rfc -keystore STORE -alias NAME -file ca.pem"
             )
         if self.ssl_truststore_password:
-            raise InvalidConfig("sslTruststorePassword: a PEM file has none; leave it out")
+            raise InvalidConfig(
+                "sslTruststorePassword is not supported, as PEM files have no password: remove this option"
+            )
         user, _ = self.login()
         if user and not self.security_protocol.startswith("SASL"):
-            raise InvalidConfig(f"securityProtocol {self.security_protocol} sends no user; give SASL_SSL")
+            raise InvalidConfig(
+                f"securityProtocol {self.security_protocol} does not support a user: set securityProtocol to SASL_SSL"
+            )
         if self.security_protocol.startswith("SASL") and not user:
-            raise InvalidConfig(f"securityProtocol {self.security_protocol} needs a user; give saslJaasConfig")
+            raise InvalidConfig(f"securityProtocol {self.security_protocol} requires a user: set saslJaasConfig")
 
     def login(self) -> tuple[str, str]:
-        """Return user and password; empty if not set.
+        """Return user name and password, or empty strings.
 
         Raises:
-            InvalidConfig: they are set twice, or by an unknown login module.
+            InvalidConfig: they are set twice, or the login module is unknown.
         """
         if not self.sasl_jaas_config:
             return self.sasl_username, self.sasl_password
         if self.sasl_username or self.sasl_password:
-            raise InvalidConfig("saslJaasConfig and saslUsername or saslPassword are the same; give one of them")
-        remedy = "give saslUsername and saslPassword"
+            raise InvalidConfig("saslJaasConfig excludes saslUsername and saslPassword: set only one of them")
+        remedy = "set saslUsername and saslPassword instead"
         if not (found := _JAAS.fullmatch(self.sasl_jaas_config)):
-            raise InvalidConfig(f'saslJaasConfig is not: …LoginModule required username="…" password="…"; {remedy}')
+            raise InvalidConfig(
+                f'invalid saslJaasConfig: expected …LoginModule required username="…" password="…"; {remedy}'
+            )
         module, options = found.groups()
         if module not in ("PlainLoginModule", "ScramLoginModule"):
-            known = "PlainLoginModule and ScramLoginModule are"
-            raise InvalidConfig(f"saslJaasConfig: {module} is not known here, {known}")
+            known = "PlainLoginModule or ScramLoginModule"
+            raise InvalidConfig(f"saslJaasConfig: unknown login module {module!r}: expected {known}")
         if (module == "ScramLoginModule") != self.sasl_mechanism.startswith("SCRAM"):
             fitting = "PLAIN" if module == "PlainLoginModule" else "SCRAM-SHA-256 or SCRAM-SHA-512"
-            raise InvalidConfig(f"saslMechanism: the {module} of saslJaasConfig needs {fitting}")
+            raise InvalidConfig(f"saslMechanism does not match {module} in saslJaasConfig: expected {fitting}")
         try:
             given = dict(part.split("=", 1) for part in shlex.split(options))
             return given["username"], given["password"]
         except (ValueError, KeyError):
-            raise InvalidConfig(f"saslJaasConfig has no username and password; {remedy}") from None
+            raise InvalidConfig(f"saslJaasConfig has no username and password: {remedy}") from None
 
     def connection(self) -> dict[str, Any]:
         """Return the settings under librdkafka's names."""
@@ -137,7 +153,7 @@ class KafkaConfig:
             "security.protocol": self.security_protocol,
             "socket.keepalive.enable": True,
             "reconnect.backoff.max.ms": 1000,
-            "log_level": 2,  # else each connection attempt logs a line; `Connection` keeps the last
+            "log_level": 2,  # otherwise each connection attempt is logged; `Connection` keeps the last error
         }
         user, password = self.login()
         if self.security_protocol.startswith("SASL"):
@@ -159,34 +175,32 @@ def properties_of(key: str, given: Mapping[str, Any], refused: Mapping[str, str]
     """Convert client properties to librdkafka's format.
 
     Args:
-        key: key of the option that contains them.
+        key: name of the option that contains the properties.
         given: value of that option.
-        refused: properties that have options of their own or cannot be set, each with what to do instead.
+        refused: properties that have a separate option or cannot be set, each with the alternative.
 
     Raises:
-        InvalidConfig: one of them cannot be set.
+        InvalidConfig: a property cannot be set.
     """
     settings = {}
     for name, value in given.items():
         if reason := refused.get(name) or _NOT_HERE.get(name):
             raise InvalidConfig(f"{key}: {name}: {reason}")
         if re.search(r"password|secret|\.pem$", name):
-            raise InvalidConfig(
-                f"{key}: {name}: its value would be shown; give a file that is protected, without password"
-            )
+            raise InvalidConfig(f"{key}: {name} would be shown in clear text: use a protected file without a password")
         if name.endswith("_cb") or name in ("error_cb", "on_commit", "logger"):
-            raise InvalidConfig(f"{key}: {name} is code; it cannot be set")
+            raise InvalidConfig(f"{key}: {name} is a callback and cannot be set")
         settings[_NAMES_IN_JAVA.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
     return settings
 
 
 def check_properties(key: str, make: str, settings: Mapping[str, str]) -> None:
-    """Reject properties that the library does not know, by creating a client without connecting it.
+    """Reject properties that the library does not support, by creating a client without connecting it.
 
-    Nothing is checked if the library is not installed; paths of files are not checked.
+    Nothing is checked if the library is not installed. File paths are not checked.
 
     Raises:
-        InvalidConfig: the library's reason, which names the property.
+        InvalidConfig: a property is invalid. The message contains the library's reason.
     """
     try:
         kafka = library()
@@ -197,15 +211,13 @@ def check_properties(key: str, make: str, settings: Mapping[str, str]) -> None:
     try:
         client = client_type({"log_level": 0, **given, **({"group.id": "check"} if make == "Consumer" else {})})
     except (kafka.KafkaException, TypeError, ValueError) as error:
-        raise InvalidConfig(
-            f"{key}: {cause_of(error)}; the names are those of librdkafka's CONFIGURATION.md"
-        ) from error
+        raise InvalidConfig(f"{key}: {cause_of(error)}; see librdkafka's CONFIGURATION.md for the names") from error
     if make == "Consumer":
         client.close()
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the error text in one line."""
+    """Return the error message in one line."""
     first = error.args[0] if error.args else error
     text = first.str() if hasattr(first, "str") else str(first)
     return " ".join(str(text).split())
@@ -215,7 +227,7 @@ class Topic(NamedTuple):
     """Metadata of a Kafka topic.
 
     Attributes:
-        id: topic id, which changes if the topic is recreated; empty if Kafka does not report it.
+        id: topic ID, which changes if the topic is recreated; empty if Kafka does not report it.
         partitions: number of partitions.
         is_compacted: whether the topic is compacted.
         largest: maximum bytes of a record batch; 0 if unknown.
@@ -228,11 +240,11 @@ class Topic(NamedTuple):
 
 
 class Connection:
-    """Connection errors of a client, which reconnects by itself.
+    """Connection errors of a client that reconnects automatically.
 
     Attributes:
-        trouble: the last error since `forget`; empty if there was none.
-        is_away: whether no broker can be reached.
+        trouble: the last error since `forget`, or an empty string.
+        is_away: whether no broker is reachable.
     """
 
     def __init__(self, config: KafkaConfig, logger: Logger) -> None:
@@ -243,7 +255,7 @@ class Connection:
         self._log = logger
 
     def failed(self, error: KafkaError) -> None:
-        """Remember an error; called by the client on the thread that polls it."""
+        """Save an error; called by the client on the thread that polls it."""
         if error.name() == "_ALL_BROKERS_DOWN":
             self.is_away = True
             self.trouble = self.trouble or cause_of(Exception(error))
@@ -251,7 +263,7 @@ class Connection:
             self.trouble = cause_of(Exception(error))
 
     def forget(self) -> None:
-        """Forget the last error."""
+        """Clear the saved error."""
         self.trouble = ""
         self.is_away = False
 
@@ -282,7 +294,8 @@ class Connection:
             if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 servers = self._config.bootstrap_servers
                 raise Retry(
-                    f"Kafka at {servers} has no topic {name}; make it: kafka-topics.sh --create --topic {name}"
+                    f"topic {name!r} does not exist in Kafka at {servers}: create it with kafka-topics.sh --create "
+                    f"--topic {name}"
                     f" --bootstrap-server {servers}"
                 ) from error
             raise self.away(error) from error
@@ -290,8 +303,8 @@ class Connection:
         (asked,) = client.describe_configs([resource], request_timeout=ASK_S).values()
         try:
             entries = {key: entry.value or "" for key, entry in self._answer(client, asked).items()}
-        except kafka.KafkaException as error:  # clients may not be allowed to read the topic's configuration
-            self._log.info("Kafka does not tell the settings of topic %s: %s", name, cause_of(error))
+        except kafka.KafkaException as error:  # the client may lack permission to read the topic's configuration
+            self._log.info("cannot read the configuration of Kafka topic %s: %s", name, cause_of(error))
             entries = {}
         topic_id = "" if found.topic_id is None else str(found.topic_id)
         compacted = "compact" in entries.get("cleanup.policy", "")
@@ -303,5 +316,5 @@ class Connection:
             client.poll(0.05)  # calls `failed`
             taken_s = time.monotonic() - began_s
             if taken_s > 2 * ASK_S or (self.is_away and taken_s > _AWAY_S):
-                raise self.away("no broker can be reached" if self.is_away else f"no answer for {2 * ASK_S:g} s")
+                raise self.away("no broker is reachable" if self.is_away else f"no response within {2 * ASK_S:g} s")
         return asked.result()

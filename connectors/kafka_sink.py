@@ -1,9 +1,9 @@
-"""The ``kafka`` sink writes records to a topic of Apache Kafka.
+"""The ``kafka`` sink writes records to an Apache Kafka topic.
 
-A batch is written once Kafka has confirmed each of its records. Keys are assigned to partitions in the same way as by
-Kafka's Java client, and the order within a partition is preserved. If a batch is retried, records that were already
-confirmed are not sent again. Records may be duplicated if the instance is killed between confirmation and
-acknowledgement, or if the broker fails between storing and confirming them.
+A batch is written once Kafka has confirmed all its records. The sink assigns keys to partitions in the same way as
+Kafka's Java client, and preserves the order within a partition. When a batch is retried, records that were already
+confirmed are not resent. Records may be duplicated if the instance is killed between confirmation and acknowledgement,
+or if the broker fails between storing and confirming them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .kafka import BASE64_KEY, BASE64_NAMES, Connection, KafkaConfig, cause_of, 
 _JAVA = "org.apache.kafka.common.serialization."
 _PROPERTIES = "producerConfigProperties"
 _REFUSED = {
-    "key.serializer": "give keySerializerClass",
-    "value.serializer": "give valueSerializerClass",
-    "enable.idempotence": "it is so with acks all",
+    "key.serializer": "set keySerializerClass instead",
+    "value.serializer": "set valueSerializerClass instead",
+    "enable.idempotence": "set acks to all instead, which enables idempotence",
 }
 _WINS = frozenset(("bootstrap.servers", "acks", "request.required.acks", "batch.size", "message.max.bytes"))
-"""Properties that have options of their own: the options take precedence, as in Pulsar."""
+"""Properties with a separate option, which takes precedence, as in Pulsar."""
 _AWAY_S = 2.0
-"""Seconds without confirmation after which Kafka counts as unavailable if no broker is reachable."""
+"""Seconds without confirmation after which Kafka is considered unavailable if no broker is reachable."""
 _STALLED_S = 60.0
-"""The same if brokers are reachable."""
+"""Seconds without confirmation after which Kafka is considered unavailable even if brokers are reachable."""
 _OVERHEAD_BYTES = 512
-"""Maximum overhead in bytes of a batch with one record, without its headers."""
+"""Maximum overhead of a batch with one record, in bytes, without its headers."""
 _REFUSALS = (
     "MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD", "INVALID_TIMESTAMP",
     "RECORD_LIST_TOO_LARGE", "POLICY_VIOLATION",
@@ -47,22 +47,22 @@ class KafkaSinkConfig(KafkaConfig):
     """Settings of the ``kafka`` sink."""
 
     acks: Literal["all", "-1", "1", "0"] = option(
-        "Who confirms a record: all, the replicas that are in sync, or 1, the leader. 0 is refused.", default="all"
+        "Required confirmations. all: all in-sync replicas; 1: the leader. 0 is not supported.", default="all"
     )
-    batch_size: int = option("Maximum bytes of a batch to one partition.", default=16_384, limits=(1, 100_000_000))
+    batch_size: int = option("Maximum bytes of a batch for one partition.", default=16_384, limits=(1, 100_000_000))
     max_request_size: int = option(
-        "Maximum bytes of a request; larger records are rejected.",
+        "Maximum bytes per request. Larger records are rejected.",
         default=1_048_576,
         limits=(1000, 1_000_000_000),
     )
     key_serializer_class: str = option("StringSerializer or ByteArraySerializer.", default=f"{_JAVA}StringSerializer")
     value_serializer_class: str = option(
-        "ByteArraySerializer or StringSerializer: the bytes as they are.", default=f"{_JAVA}ByteArraySerializer"
+        "ByteArraySerializer or StringSerializer. Both send the bytes unchanged.", default=f"{_JAVA}ByteArraySerializer"
     )
     producer_config_properties: dict[str, Any] = option(
-        "Further producer settings, with librdkafka's names.", default={}
+        "Additional producer settings, by librdkafka name.", default={}
     )  # fmt: skip
-    copy_headers_enabled: bool = option("Whether to send properties as headers.", default=False)
+    copy_headers_enabled: bool = option("Whether to send record properties as headers.", default=False)
 
 
 class KafkaSink(Sink):
@@ -71,7 +71,7 @@ class KafkaSink(Sink):
     config = KafkaSinkConfig
 
     def __init__(self) -> None:
-        """Create an unconnected sink. Confirmed records are remembered when it is opened again."""
+        """Create an unconnected sink. Confirmed records are kept when the sink is reopened."""
         self._confirmed: set[tuple[str, str]] = set()
         self._producer: Any = None
 
@@ -79,21 +79,21 @@ class KafkaSink(Sink):
         """Validate the configuration."""
         config.check_connection()
         if config.acks == "0":
-            raise InvalidConfig("acks 0 is not supported, as writes would not be confirmed: set all or 1")
+            raise InvalidConfig("acks 0 is not supported, as writes would not be confirmed: set acks to all or 1")
         for key, given in (
             ("keySerializerClass", config.key_serializer_class),
             ("valueSerializerClass", config.value_serializer_class),
         ):
             if given.removeprefix(_JAVA) not in ("StringSerializer", "ByteArraySerializer"):
                 raise InvalidConfig(
-                    f"{key}: {given} cannot be had; give StringSerializer or ByteArraySerializer, and a transform"
-                    " function for the rest"
+                    f"unsupported {key} {given!r}: use StringSerializer or ByteArraySerializer, with a transform "
+                    f"function if needed"
                 )
         check_properties(_PROPERTIES, "Producer", self._properties(config))
 
     def not_effectively_once(self, config: KafkaSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "a record that comes again is a second record in Kafka"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "a redelivered record is written to Kafka again"
 
     @staticmethod
     def _properties(config: KafkaSinkConfig) -> dict[str, str]:
@@ -146,20 +146,20 @@ class KafkaSink(Sink):
             return
         done.update((records[index].topic, records[index].message_id) for index in left if index not in failed)
         for index in refused:
-            # Kafka rejects batches as a whole: the invalid record is the one that is also rejected by itself.
+            # Kafka rejects batches as a whole: the invalid record is the one that is also rejected alone.
             if not (alone := self._send({index: messages[index]})):
                 done.add((records[index].topic, records[index].message_id))
             elif alone[index].name() in _REFUSALS:
-                raise RecordRefused(f"Kafka refuses it: {cause_of(Exception(alone[index]))}", index)
+                raise RecordRefused(f"record was rejected by Kafka: {cause_of(Exception(alone[index]))}", index)
             else:
                 failed[index] = alone[index]
         others = [error for error in failed.values() if error.name() not in _REFUSALS]
         if others:
-            raise self._connection.away(f"{len(others)} records are not confirmed: {cause_of(Exception(others[0]))}")
+            raise self._connection.away(f"{len(others)} records were not confirmed: {cause_of(Exception(others[0]))}")
         done.clear()
 
     def _send(self, messages: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
-        """Send messages, wait for all outcomes, and return the errors of those that failed."""
+        """Send messages, wait for all outcomes, and return the errors of failed messages."""
         kafka, producer, topic = self._kafka, self._producer, self._config.topic
         failed: dict[int, Any] = {}
 
@@ -182,7 +182,7 @@ class KafkaSink(Sink):
         return failed
 
     def _wait(self, producer: Any) -> None:
-        """Wait until no message is in flight; messages that make no progress are purged and count as failed."""
+        """Wait until no message is in flight. Messages that make no progress are purged and count as failed."""
         left, moved_s = len(producer), time.monotonic()
         while now := producer.flush(0.1):
             if now != left:
@@ -202,7 +202,7 @@ class KafkaSink(Sink):
         if key is not None and properties.pop(BASE64_KEY, "") == "true":
             key = _unpacked(key.decode(), BASE64_KEY, index)
         if key is None and self._needs_key:
-            raise RecordRefused(f"it has no key, and topic {self._config.topic} is compacted", index)
+            raise RecordRefused(f"record has no key, but topic {self._config.topic!r} is compacted", index)
         headers: list[tuple[str, bytes]] = []
         if self._config.copy_headers_enabled:
             packed = properties.pop(BASE64_NAMES, "").split(",")
@@ -213,7 +213,9 @@ class KafkaSink(Sink):
             ]
         size = len(value or b"") + len(key or b"") + sum(len(name) + len(text) + 10 for name, text in headers)
         if size + _OVERHEAD_BYTES > self._largest:
-            raise RecordRefused(f"it has {size} bytes, and a batch of {self._largest} is the largest", index)
+            raise RecordRefused(
+                f"record of {size} bytes exceeds the maximum batch size of {self._largest} bytes", index
+            )
         message: dict[str, Any] = {"value": value, "key": key}
         if headers:
             message["headers"] = headers
@@ -237,11 +239,11 @@ def _as_bytes(value: Any, index: int) -> bytes | None:
             return value.encode()
         return json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise RecordRefused(f"the value is not bytes, text or valid JSON: {error}", index) from error
+        raise RecordRefused(f"value is not bytes, a string or valid JSON: {error}", index) from error
 
 
 def _unpacked(text: str, name: str, index: int) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RecordRefused(f"property {name} is not valid base64: {error}", index) from error
+        raise RecordRefused(f"property {name!r} is not valid base64: {error}", index) from error

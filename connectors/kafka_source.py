@@ -1,19 +1,19 @@
-"""The ``kafka`` source reads records from a topic of Apache Kafka.
+"""The ``kafka`` source reads records from an Apache Kafka topic.
 
-The instances of a source are members of one group, among which Kafka divides the partitions; the order within a
-partition is preserved. With ``partition`` there is one partition, one instance and no group.
+The instances of a source are members of one consumer group, and Kafka distributes the partitions among them. The order
+within a partition is preserved. With ``partition``, one instance reads one partition without a group.
 
 The position is the next offset of each partition. It is stored with the source, and committed to the group once records
 are durable. Tools use the group's offsets to show lag, and other instances continue from them. After a change of
-parallelism, each instance gets the positions of all previous instances.
+parallelism, each instance receives the positions of all previous instances.
 
 If the group's offset was set from outside (by an operator with ``kafka-consumer-groups.sh``, or by an earlier
 consumer), the source adopts it. The source recognises its own commits by their metadata. When it adopts an offset, it
 commits that offset with a new mark in the metadata. Positions with another mark are obsolete, so an operator can set
-the same offset several times. A topic that was deleted and recreated is read from its beginning.
+the same offset several times. A topic that was deleted and recreated is read from the start.
 
-Members stay in the group for sessionTimeoutMs after they have stopped, so that a restart moves no partitions; operators
-can set the group's offset after that time.
+Members remain in the group for sessionTimeoutMs after they have stopped, so that a restart moves no partitions.
+Operators can set the group's offset after that time.
 """
 
 from __future__ import annotations
@@ -43,46 +43,49 @@ from .kafka import (
 )
 
 READ_MAX = 2000
-"""Maximum number of records that one `read` returns."""
+"""Maximum number of records returned by one `read`."""
 _WAIT_S = 0.3
 _PROBE_S = 1.0
 _OURS = "magnetar"
 """Metadata of the offsets committed by this source."""
 _NUMBERED = ("offsets", "marks", "taken")
-"""Fields of a position that have an entry for each partition."""
+"""Position fields with an entry for each partition."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _JAVA = "org.apache.kafka.common.serialization."
 _PROPERTIES = "consumerConfigProperties"
 _REFUSED = {
-    "enable.auto.commit": "give autoCommitEnabled",
-    "auto.commit.interval.ms": "give autoCommitIntervalMs",
-    "auto.offset.reset": "give autoOffsetReset",
-    "key.deserializer": "give keyDeserializationClass",
-    "value.deserializer": "give valueDeserializationClass",
-    "max.poll.records": f"a read returns {READ_MAX} records at most",
-    "group.instance.id": "the source has one for each instance",
-    "enable.partition.eof": "the source has no use for the end of a partition",
+    "enable.auto.commit": "set autoCommitEnabled instead",
+    "auto.commit.interval.ms": "set autoCommitIntervalMs instead",
+    "auto.offset.reset": "set autoOffsetReset instead",
+    "key.deserializer": "set keyDeserializationClass instead",
+    "value.deserializer": "set valueDeserializationClass instead",
+    "max.poll.records": f"the connector reads at most {READ_MAX} records at a time",
+    "group.instance.id": "the connector sets a separate ID for each instance",
+    "enable.partition.eof": "the connector does not use the end of a partition",
 }
 _WINS = frozenset(
     ("bootstrap.servers", "group.id", "fetch.min.bytes", "session.timeout.ms", "heartbeat.interval.ms")
 )  # fmt: skip
-"""Properties that have options of their own: the options take precedence, as in Pulsar."""
+"""Properties with a separate option, which takes precedence, as in Pulsar."""
 
 
 @dataclass(kw_only=True)
 class KafkaSourceConfig(KafkaConfig):
     """Settings of the ``kafka`` source."""
 
-    group_id: str = option("The group whose members share the partitions.")
+    group_id: str = option("Consumer group whose members share the partitions.")
     partition: int = option(
-        "Read this partition alone, without the group: the same records in the same order each time, as"
-        " EFFECTIVELY_ONCE needs. -1: what the group gives.",
+        "Partition to read without the group, in the same order each time, as required for EFFECTIVELY_ONCE; -1 to "
+        "read the partitions assigned by the group.",
         default=-1,
         limits=(-1, None),
     )
-    fetch_min_bytes: int = option("Minimum bytes before a broker responds.", default=1, limits=(1, 100_000_000))
+    fetch_min_bytes: int = option(
+        "Minimum bytes to accumulate before a broker responds.", default=1, limits=(1, 100_000_000)
+    )
     auto_commit_enabled: bool = option(
-        "true: offsets of durable records are committed every autoCommitIntervalMs; false: at once.", default=True
+        "Whether to commit the offsets of durable records every autoCommitIntervalMs instead of immediately.",
+        default=True,
     )
     auto_commit_interval_ms: int = option(
         "Interval between commits in milliseconds.", default=5000, limits=(1, 86_400_000)
@@ -96,23 +99,24 @@ class KafkaSourceConfig(KafkaConfig):
         "Interval between heartbeats in milliseconds.", default=3000, limits=(1, 3_600_000)
     )
     auto_offset_reset: Literal["earliest", "latest", "none"] = option(
-        "Where to begin without an offset, or with one that Kafka no longer has; none: the source ends with an error.",
+        "Where to start without an offset, or with an offset that Kafka no longer has; none: fail with an error.",
         default="earliest",
     )
     key_deserialization_class: str = option(
-        "StringDeserializer: keys are texts, base64 where their bytes are no UTF-8 (property __kafka_base64_key);"
-        " ByteArrayDeserializer: always base64.",
+        "StringDeserializer: keys are UTF-8 strings, or base64 with the property __kafka_base64_key if they are not "
+        "valid UTF-8; ByteArrayDeserializer: keys are always base64.",
         default=f"{_JAVA}StringDeserializer",
     )
     value_deserialization_class: str = option(
-        "ByteArrayDeserializer or StringDeserializer: the bytes as they are; others are refused, use a SerDe.",
+        "ByteArrayDeserializer or StringDeserializer. Both leave the bytes unchanged; for other formats use a SerDe.",
         default=f"{_JAVA}ByteArrayDeserializer",
     )
     consumer_config_properties: dict[str, Any] = option(
-        "Further consumer settings, with librdkafka's names.", default={}
+        "Additional consumer settings, by librdkafka name.", default={}
     )  # fmt: skip
     copy_headers_enabled: bool = option(
-        "Whether headers become properties, with __kafka_topic, __kafka_partition and __kafka_offset.", default=False
+        "Whether to copy headers to record properties, and add __kafka_topic, __kafka_partition and __kafka_offset.",
+        default=False,
     )
 
 
@@ -129,10 +133,10 @@ class _Stand:
     """Position of the source.
 
     Attributes:
-        topic_id: id of the topic that the offsets belong to.
+        topic_id: ID of the topic that the offsets belong to.
         offsets: next offsets, by partition.
-        marks: mark of the last group offset set from outside before these, by partition.
-        taken: such offsets as stored by earlier versions, without a mark; each counts once.
+        marks: mark of the last adopted group offset that precedes these offsets, by partition.
+        taken: adopted group offsets stored by earlier versions without a mark, by partition; each is used once.
     """
 
     topic_id: str = ""
@@ -142,7 +146,7 @@ class _Stand:
 
     @classmethod
     def of(cls, position: Any) -> _Stand:
-        """Create it from a stored position."""
+        """Create a position from its stored form."""
         offsets, marks, taken = ({int(n): at for n, at in position.get(k, {}).items()} for k in _NUMBERED)
         return cls(position["topicId"], offsets, marks, taken)
 
@@ -158,8 +162,8 @@ class _Stand:
     def join(self, other: _Stand) -> None:
         """Merge the offsets of another instance.
 
-        If the marks of two offsets differ, it is unknown which is newer. The smaller offset is kept, so that nothing is
-        lost; if the group has an offset, its mark decides later.
+        If the marks of two offsets differ, it is unknown which is newer. The smaller offset is kept, so that no record
+        is lost. If the group has an offset, its mark decides later.
         """
         for partition, offset in other.offsets.items():
             known, mark = self.offsets.get(partition), other.marks.get(partition, "")
@@ -172,12 +176,12 @@ class _Stand:
 
 
 class KafkaSource(Source):
-    """Reads records of an Apache Kafka topic, as a member of a group or from one partition."""
+    """Reads records from an Apache Kafka topic, as a member of a group or from one partition."""
 
     config = KafkaSourceConfig
 
     def __init__(self) -> None:
-        """Create a source without a position. The position is kept when it is opened again."""
+        """Create a source without a position. The position is kept when the source is reopened."""
         self._stand: _Stand | None = None
         self._consumer: Any = None
 
@@ -185,32 +189,31 @@ class KafkaSource(Source):
         """Validate the configuration."""
         config.check_connection()
         if not config.group_id:
-            raise InvalidConfig("groupId is empty; give the name of a group")
+            raise InvalidConfig("groupId must not be empty")
         if config.heartbeat_interval_ms >= config.session_timeout_ms:
-            raise InvalidConfig("heartbeatIntervalMs must be less than sessionTimeoutMs, a third of it at most")
+            raise InvalidConfig("heartbeatIntervalMs must be less than sessionTimeoutMs: set it to at most a third")
         for key, given in (
             ("keyDeserializationClass", config.key_deserialization_class),
             ("valueDeserializationClass", config.value_deserialization_class),
         ):
             if given.removeprefix(_JAVA) not in ("StringDeserializer", "ByteArrayDeserializer"):
                 raise InvalidConfig(
-                    f"{key}: {given} cannot be had; give StringDeserializer or ByteArrayDeserializer, and a SerDe or a"
-                    " transform function for the rest"
+                    f"unsupported {key} {given!r}: use StringDeserializer or ByteArrayDeserializer, with a SerDe or "
+                    f"transform function if needed"
                 )
         check_properties(_PROPERTIES, "Consumer", self._properties(config))
 
     def not_effectively_once(self, config: KafkaSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.partition >= 0:
             return ""
         return (
-            "Kafka gives the records of several partitions in another order each time; give partition, with a source"
-            " for each partition"
+            "the order of records from several partitions varies: create a source for each partition, and set partition"
         )
 
     def not_parallel(self, config: KafkaSourceConfig) -> str:
-        """Return why only one instance can run; empty if several can."""
-        return "partition names one partition, which has one reader" if config.partition >= 0 else ""
+        """Return why only one instance can run, or an empty string."""
+        return "a source with partition set has a single reader" if config.partition >= 0 else ""
 
     @staticmethod
     def _properties(config: KafkaSourceConfig) -> dict[str, str]:
@@ -236,7 +239,7 @@ class KafkaSource(Source):
             **self._properties(config),
             **config.connection(),
             "group.id": config.group_id,
-            # Static membership: a restarted instance immediately takes the place of its killed predecessor.
+            # Static membership: a restarted instance immediately replaces its killed predecessor.
             "group.instance.id": f"{context.name}-{context.instance_id}",
             "fetch.min.bytes": config.fetch_min_bytes,
             "session.timeout.ms": config.session_timeout_ms,
@@ -255,11 +258,12 @@ class KafkaSource(Source):
                 return
             if config.partition >= topic.partitions:
                 raise InvalidConfig(
-                    f"partition {config.partition}: topic {config.topic} has the partitions 0 to {topic.partitions - 1}"
+                    f"invalid partition {config.partition}: topic {config.topic!r} has partitions 0 to "
+                    f"{topic.partitions - 1}"
                 )
             if topic.is_compacted and self._is_exact:
                 raise InvalidConfig(
-                    f"partition: topic {config.topic} is compacted, and EFFECTIVELY_ONCE needs all records again"
+                    f"topic {config.topic!r} is compacted: EFFECTIVELY_ONCE requires that all records can be reread"
                 )
             self._assigned(self._consumer, [kafka.TopicPartition(config.topic, config.partition)])
         except kafka.KafkaException as error:
@@ -278,9 +282,9 @@ class KafkaSource(Source):
             return stand
         if self._is_exact:
             raise MagnetarError(
-                f"topic {self._config.topic} was deleted and recreated: delete and recreate the source to read it"
+                f"topic {self._config.topic!r} was deleted and recreated: delete and recreate the source to read it"
             )
-        self._log.warning("topic %s was deleted and recreated; reading it from the beginning", self._config.topic)
+        self._log.warning("topic %s was deleted and recreated; reading it from the start", self._config.topic)
         return _Stand(topic_id)
 
     # -- partitions -------------------------------------------------------------------------------------------------
@@ -305,15 +309,15 @@ class KafkaSource(Source):
             if is_taken:
                 taken.append(begins[-1])
         if taken:
-            consumer.commit(offsets=taken, asynchronous=False)  # any other offset found later was set from outside
+            consumer.commit(offsets=taken, asynchronous=False)  # from now on, any other offset was set from outside
         consumer.assign(begins)
         self._log.info(
-            "reads %s", ", ".join(f"partition {at.partition} from {at.offset}" for at in begins) or "nothing"
+            "reading %s", ", ".join(f"partition {at.partition} from {at.offset}" for at in begins) or "no partitions"
         )
         if config.auto_offset_reset == "latest" and begins and config.partition < 0:
             consumer.commit(
                 offsets=begins, asynchronous=True
-            )  # records arriving from now on are read even after a stop
+            )  # records that arrive from now on are read even after a stop
 
     def _start(self, stand: _Stand, committed: Any) -> int | None:
         """Return the start offset of a partition, or None if unknown."""
@@ -326,7 +330,7 @@ class KafkaSource(Source):
         owner, _, mark = (committed.metadata or "").partition(" ")
         if owner != _OURS:
             if taken_before == offset and known is not None:
-                stand.marks[number] = secrets.token_hex(4)  # so that ours is committed, and this counts once
+                stand.marks[number] = secrets.token_hex(4)  # commits our offset, so that this one is used only once
                 return known
             mark = secrets.token_hex(4)
         elif mark == stand.marks.get(number, ""):
@@ -339,21 +343,23 @@ class KafkaSource(Source):
         policy = self._config.auto_offset_reset
         what = f"partition {partition} of topic {self._config.topic}"
         if start is not None:
-            lost = f"{what} has the offsets {low} to {high}, and the source stands at {start}"
+            lost = f"offset {start} of {what} is out of range {low} to {high}"
             if policy == "none" or self._is_exact:
-                raise MagnetarError(f"{lost}; records may be lost. Delete and recreate the source to continue")
-            self._log.error("%s; records may be lost, it goes on by autoOffsetReset %s", lost, policy)
+                raise MagnetarError(f"{lost}, and records may be lost: delete and recreate the source to continue")
+            self._log.error("%s: records may be lost; continuing with autoOffsetReset %s", lost, policy)
         elif policy == "none":
-            raise MagnetarError(f"{what} has no offset of group {self._config.group_id}, and autoOffsetReset is none")
+            raise MagnetarError(
+                f"group {self._config.group_id!r} has no offset for {what}, and autoOffsetReset is none"
+            )
         return high if policy == "latest" else low
 
     # -- records ----------------------------------------------------------------------------------------------------
 
     def read(self) -> Sequence[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         kafka = self._kafka
         try:
-            # `consume` waits for as many records as requested: first for one, then for those already fetched.
+            # `consume` waits for the requested number of records: first request one, then those already fetched.
             messages = [] if self._error is not None else self._consumer.consume(1, _WAIT_S)
             if not messages:
                 self._look_after()
@@ -373,7 +379,7 @@ class KafkaSource(Source):
         return records
 
     def _records(self, messages: Sequence[Any]) -> tuple[list[Record], dict[int, int]]:
-        """Convert messages to records, and return each partition's next offset; an error is kept for later."""
+        """Convert messages to records, and return each partition's next offset. An error is kept for later."""
         records: list[Record] = []
         offsets: dict[int, int] = {}
         current, name, last = -1, "", None
@@ -402,7 +408,7 @@ class KafkaSource(Source):
         return records, offsets
 
     def _key(self, key: bytes, properties: dict[str, str]) -> str:
-        """Return a key as text; if it is not text, as base64 with a property that says so."""
+        """Return a key as a string. Other bytes are encoded as base64, with a property that indicates this."""
         text = _as_text(key) if self._keeps_text else None
         if text is None:
             properties[BASE64_KEY] = "true"
@@ -448,16 +454,16 @@ class KafkaSource(Source):
         return self._stand.position()
 
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
-        """Return the merged position of all instances, as the group may assign any partition to any of them."""
+        """Return the merged position of all instances, as the group may assign any partition to any instance."""
         joined: _Stand | None = None
         for stand in [_Stand.of(position) for position in positions if position is not None]:
             if joined is None:
                 joined = stand
             elif joined.topic_id == stand.topic_id or not (joined.topic_id and stand.topic_id):
-                joined.topic_id = joined.topic_id or stand.topic_id  # brokers of old have no ids
+                joined.topic_id = joined.topic_id or stand.topic_id  # old brokers do not report IDs
                 joined.join(stand)
             else:
-                return None  # the topic was recreated: the group's offsets belong to the new one
+                return None  # the topic was recreated, and the group's offsets belong to the new topic
         return None if joined is None else joined.position()
 
     def _durable(self, read: _Read) -> None:
@@ -484,14 +490,15 @@ class KafkaSource(Source):
             else:
                 self._consumer.commit(offsets=places, asynchronous=True)
         except kafka.KafkaException as error:
-            raise Retry(f"offsets were not committed: {cause_of(error)}") from error
+            raise Retry(f"cannot commit offsets: {cause_of(error)}") from error
 
     def close(self) -> None:
         """Close the connector."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None and not self._connection.trouble:
             consumer.close()
-        # If Kafka is unavailable, close() would wait until the session ends; the client ends with the object instead.
+        # If Kafka is unavailable, close() would wait until the session expires. The client is closed with the object
+        # instead.
 
 
 def _as_text(data: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """Third-party libraries of connectors, and the extras that install them.
 
-`LIBRARIES` lists them all. Create, update and localrun check for libraries with `missing`, without importing them;
-connectors import theirs with `need`.
+`LIBRARIES` lists all libraries. Create, update and localrun check for libraries with `missing`, without importing them.
+Connectors import libraries with `need`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Libraries(NamedTuple):
     """The libraries of a connector, or of one of its formats.
 
     Attributes:
-        extra: the extra that installs them, as in ``magnetar[kafka]``.
-        modules: the top-level modules that are imported.
+        extra: the extra that installs the libraries, as in ``magnetar[kafka]``.
+        modules: the top-level modules to import.
     """
 
     extra: str
@@ -50,7 +50,7 @@ LIBRARIES: Mapping[str, Libraries] = {
     "s3:parquet": Libraries("s3", ("pyarrow",)),
     "websocket": Libraries("websocket", ("websockets",)),
 }
-"""By connector. The part after a colon is a format, or the scheme of a path or database URL."""
+"""Libraries by connector. The part after a colon is a format, or the scheme of a path or database URL."""
 
 _PACKAGES = {
     "bson": "pymongo",
@@ -61,15 +61,15 @@ _PACKAGES = {
     "pymysql": "PyMySQL",
     "sqlalchemy": "SQLAlchemy",
 }
-"""Package names by module name, where the two differ."""
+"""Package names by module name, where the names differ."""
 
 
 def missing(connector: str, variants: Iterator[str]) -> str:
-    """Return which libraries of a connector are not installed and how to install them, or an empty text.
+    """Return which libraries of a connector are missing and how to install them, or an empty string.
 
     Args:
-        connector: its name in the register.
-        variants: formats and schemes used in its configuration.
+        connector: name of a built-in connector.
+        variants: formats and schemes used in the configuration.
     """
     found = [LIBRARIES[key] for key in (connector, *(f"{connector}:{one}" for one in variants)) if key in LIBRARIES]
     absent = dict.fromkeys(
@@ -79,15 +79,15 @@ def missing(connector: str, variants: Iterator[str]) -> str:
 
 
 def need(extra: str, module: str, connector: str = "") -> Any:
-    """Import and return a module; to be called in a connector's ``open``.
+    """Import and return a module. Call this in a connector's ``open``.
 
     Args:
-        extra: the extra that installs it, as in ``magnetar[kafka]``.
-        module: its dotted name.
-        connector: the connector's name, if it differs from the extra.
+        extra: the extra that installs the module, as in ``magnetar[kafka]``.
+        module: dotted module name.
+        connector: connector name, if it differs from the extra.
 
     Raises:
-        InvalidConfig: the module is not installed or cannot be imported; the message says how to install it.
+        InvalidConfig: the module is not installed or cannot be imported. The message explains how to install it.
     """
     try:
         return importlib.import_module(module)
@@ -102,4 +102,4 @@ def _package(module: str) -> str:
 
 
 def _text(connector: str, packages: str, extra: str) -> str:
-    return f"the connector {connector} needs {packages}: pip install 'magnetar[{extra}]'"
+    return f"connector {connector} requires {packages}: pip install 'magnetar[{extra}]'"

@@ -1,10 +1,10 @@
-"""Conversion of JSON lines to Parquet; the objects may differ in their fields and in the types of their fields.
+"""Conversion of JSON lines to Parquet, where objects may differ in their fields and field types.
 
-Design: Arrow reads the lines in blocks, twice, once for the types and once to write them, so that memory use does not
-grow with the file. If Arrow finds two types in one field, or numbers that it might round, Python reads the lines
-instead, several times slower. A field then gets the narrowest type that fits all its values: null yields to any type,
-integers to floats, and other differing types to text, where values that are not text are written as JSON. Text is never
-interpreted as a time.
+Arrow reads the lines in blocks, twice: once to determine the types and once to write the values. Memory use therefore
+does not grow with the file. If Arrow finds two types in one field, or numbers that it might round, Python reads the
+lines instead, which is several times slower. A field then gets the narrowest type that fits all its values: null yields
+to any type, integers to floats, and other differing types to text, with values other than strings written as JSON.
+Strings are never interpreted as times.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .libraries import need
 
 BLOCK_BYTES = 8 << 20
 FIELDS_MAX = 1000
-"""Maximum number of fields of a nested object, and of a file; larger objects are written as JSON."""
+"""Maximum number of fields in a nested object, and in a file. Larger objects are written as JSON."""
 DEPTH_MAX = 50
-"""Maximum nesting of lists and objects; deeper values are written as JSON."""
+"""Maximum nesting of lists and objects. Deeper values are written as JSON."""
 _LARGE_NUMBER = re.compile(rb"[0-9]{16}")
-"""Matches all numbers that Arrow might round, and others."""
+"""Matches all numbers that Arrow might round, and some others."""
 _INT64 = range(-(2**63), 2**63)
 _EXACT_IN_FLOAT = range(-(2**53), 2**53 + 1)
 
@@ -37,7 +37,7 @@ def write_parquet(lines: Path, made: Path) -> None:
     """Convert a file of JSON lines to Parquet.
 
     Args:
-        lines: one object per line, with at least one field; UTF-8.
+        lines: UTF-8 file with one object per line, each with at least one field.
         made: the file to create or replace.
 
     Raises:
@@ -52,13 +52,13 @@ def write_parquet(lines: Path, made: Path) -> None:
 
 
 def _blocks(lines: Path) -> Iterator[bytes]:
-    """Yield the lines in blocks of complete lines."""
+    """Yield the file's content in blocks of complete lines."""
     with open(lines, "rb") as file:
         while block := file.read(BLOCK_BYTES):
             yield block + file.readline()
 
 
-# -- by Arrow ---------------------------------------------------------------------------------------------------------
+# -- with Arrow -------------------------------------------------------------------------------------------------------
 
 
 def _write_by_arrow(arrow: Any, lines: Path, made: Path) -> None:
@@ -83,7 +83,7 @@ def _write_by_arrow(arrow: Any, lines: Path, made: Path) -> None:
 
 
 def _without_times(arrow: Any, kind: Any, depth: int = 0) -> Any:
-    """Replace times by text in a type, as Arrow infers times from texts that look like them."""
+    """Replace times with strings in a type, because Arrow infers times from strings that look like them."""
     types = arrow.types
     if depth > DEPTH_MAX:
         raise _NotPlain
@@ -102,7 +102,7 @@ def _leaves(kind: Any) -> int:
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
 
 
-# -- by Python --------------------------------------------------------------------------------------------------------
+# -- with Python ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,13 @@ class _List:
 
 @dataclass(slots=True)
 class _Object:
-    """An object type, with the kinds of its fields."""
+    """An object type with the kinds of its fields."""
 
     fields: dict[str, _Kind]
 
 
 _Kind: TypeAlias = "str | _List | _Object | None"
-"""None while only null was seen; or bool, int, large int, float, text by their names."""
+"""None if only null was seen, or one of "bool", "int", "large int", "float" and "text", or a list or object type."""
 
 
 def _write_by_python(arrow: Any, lines: Path, made: Path) -> None:

@@ -1,7 +1,7 @@
 """The ``mongodb`` sink writes documents to a collection.
 
-Every document has an ``_id``: its own, the record's key, or else the record's position in its topic. It replaces the
-document with that id, so a redelivered record changes nothing. A batch is a single bulk request.
+A document's ``_id`` is the ``_id`` in the value, the record key, or the record's position in its topic. The document
+replaces any document with the same ID, so redelivering a record changes nothing. A batch is a single bulk request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .libraries import need
 _TRY_AGAIN = frozenset(
     (6, 7, 13, 18, 24, 50, 64, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11602, 13388, 13435, 13436)
 )
-"""Error codes not caused by the document: no primary, no access, a lock, a time limit."""
+"""Error codes not caused by the document, such as no primary, no access, a lock, or a time limit."""
 
 
 @dataclass
@@ -27,18 +27,25 @@ class MongodbConfig:
     """Settings of the ``mongodb`` sink."""
 
     mongo_uri: str = option(
-        "Address and user, such as mongodb://user:password@host:27017/?replicaSet=rs0.", secret=True, aliases=("uri",)
+        "MongoDB URI, such as mongodb://user:password@host:27017/?replicaSet=rs0.", secret=True, aliases=("uri",)
     )
-    database: str = option("The database.")
-    collection: str = option("The collection; it is created with the first document.")
-    key_ignore: bool = option("Whether to ignore the record's key as _id of documents without one.", default=True)
+    database: str = option("Database name.")
+    collection: str = option("Collection name; created with the first document.")
+    key_ignore: bool = option(
+        "Whether to ignore the record key instead of using it as the _id of documents without one.", default=True
+    )
     null_value_action: Literal["IGNORE", "DELETE", "FAIL"] = option(
-        "For records without a value: ignore the record, delete the document with its key, or reject the record.",
+        "Action for records without a value: ignore the record, delete the document with its key, or reject the "
+        "record.",
         default="IGNORE",
     )
     batch_size: int = option("Maximum number of documents per request.", default=1000, limits=(1, 10_000))
-    batch_time_ms: int = option("Milliseconds to wait for more records.", default=100, limits=(0, 60_000))
-    timeout: float = option("Seconds to find a server, and for an answer of it.", default=30.0, limits=(0.1, 3600))
+    batch_time_ms: int = option(
+        "Maximum time to wait for more records, in milliseconds.", default=100, limits=(0, 60_000)
+    )
+    timeout: float = option(
+        "Timeout for finding a server and for responses, in seconds.", default=30.0, limits=(0.1, 3600)
+    )
 
 
 class MongodbSink(Sink):
@@ -52,18 +59,20 @@ class MongodbSink(Sink):
     def check(self, config: MongodbConfig) -> None:
         """Validate the configuration."""
         if not config.mongo_uri.startswith(("mongodb://", "mongodb+srv://")):
-            raise InvalidConfig("mongoUri must begin with mongodb:// or mongodb+srv://")
+            raise InvalidConfig("invalid mongoUri: must start with mongodb:// or mongodb+srv://")
         for key, name, wrong in (
             ("database", config.database, '/\\. "$\0'),
             ("collection", config.collection, "$\0"),
         ):
             if not name or any(character in name for character in wrong):
-                raise InvalidConfig(f"{key} {name!r} must not be empty or have one of {wrong!r}")
+                raise InvalidConfig(f"invalid {key} {name!r}: must not be empty or contain any of {wrong!r}")
         if config.null_value_action == "DELETE" and config.key_ignore:
-            raise InvalidConfig("nullValueAction DELETE needs keyIgnore: false; the key says what is to be deleted")
+            raise InvalidConfig(
+                "nullValueAction DELETE requires keyIgnore: false, as the key identifies the document to delete"
+            )
 
     def not_effectively_once(self, config: MongodbConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         return ""
 
     def batching(self, config: MongodbConfig) -> Batching:
@@ -86,7 +95,7 @@ class MongodbSink(Sink):
                 socketTimeoutMS=milliseconds,
             )
         except (library.errors.ConfigurationError, library.errors.InvalidURI, ValueError) as error:
-            raise InvalidConfig(f"mongoUri: {error}") from error
+            raise InvalidConfig(f"invalid mongoUri: {error}") from error
         # By default, a write is confirmed once it survives the loss of a server; the URI may change that.
         given = self._client.write_concern
         durable = given if given.document else library.WriteConcern("majority", j=True)
@@ -115,26 +124,24 @@ class MongodbSink(Sink):
             if found is not None:
                 ids.append(repr(found[0]))
                 actions.append((index, found[1]))
-        # Documents with the same id must be written in order; an ordered write stops at the first rejected one.
+        # Documents with the same ID must be written in order. An ordered write stops at the first rejected document.
         self._send(actions, outcomes, is_ordered=len(set(ids)) < len(ids))
         return outcomes
 
     def _action(self, record: Record) -> tuple[Any, Any] | None:
-        """Return a record's id and action, or None if the record is skipped."""
+        """Return a record's ID and action, or None if the record is skipped."""
         config, library = self._config, self._library
         if record.value in (None, b"", ""):
             if config.null_value_action == "IGNORE":
                 return None
             if config.null_value_action == "FAIL":
-                raise RecordRefused("the record has no value, and nullValueAction is FAIL")
+                raise RecordRefused("record has no value, and nullValueAction is FAIL")
             if record.key is None:
-                raise RecordRefused("the record has neither a value nor a key that says what to delete")
+                raise RecordRefused("record has no value, and no key that identifies the document to delete")
             return record.key, library.DeleteOne({"_id": record.key})
         document = document_of(record)
         if dollar := next((key for key in document if key.startswith("$")), None):
-            raise RecordRefused(
-                f"the field {dollar} begins with $, which a document that replaces another must not have"
-            )
+            raise RecordRefused(f"invalid field name {dollar!r}: top-level field names must not start with $")
         if "_id" not in document:
             by_key = not config.key_ignore and record.key is not None
             document = {"_id": record.key if by_key else f"{record.topic}:{record.message_id}", **document}
@@ -142,10 +149,10 @@ class MongodbSink(Sink):
             self._bson.encode(document)  # fails for numbers over 64 bits, NUL in a key, deep nesting, invalid UTF-8
             return document["_id"], library.ReplaceOne({"_id": document["_id"]}, document, upsert=True)
         except (self._bson.errors.BSONError, OverflowError, ValueError, TypeError, RecursionError) as error:
-            raise RecordRefused(f"the value is not a valid document: {error}") from error
+            raise RecordRefused(f"value is not a valid document: {error}") from error
 
     def _send(self, actions: Sequence[tuple[int, Any]], outcomes: list[Outcome], *, is_ordered: bool) -> None:
-        """Write documents, and store the outcomes of those that were not written."""
+        """Write documents, and set the outcomes of documents that were not written."""
         errors = self._library.errors
         while actions:
             try:
@@ -156,7 +163,7 @@ class MongodbSink(Sink):
                 for one in wrong:
                     outcomes[actions[one["index"]][0]] = _outcome(one)
                 if unconfirmed := error.details.get("writeConcernErrors"):
-                    self._put_off(actions, outcomes, f"written, but not confirmed: {unconfirmed[0].get('errmsg')}")
+                    self._put_off(actions, outcomes, f"written but not confirmed: {unconfirmed[0].get('errmsg')}")
                     return
                 if not is_ordered:
                     return

@@ -1,8 +1,8 @@
 """Shared parts of the ``mqtt`` source and sink: connection settings and the connection.
 
-The library is driven from the connector's thread (`MqttConnection.turn`), so that no other thread can die unnoticed.
-The drawback: if the pipeline makes no call for one and a half keep-alive intervals, the broker closes the connection,
-and the next call reopens it.
+The library runs on the connector's thread (`MqttConnection.turn`), so that no other thread can fail unnoticed. The
+drawback is that if the pipeline makes no call for 1.5 keep-alive intervals, the broker closes the connection, and the
+next call reopens it.
 """
 
 from __future__ import annotations
@@ -34,48 +34,47 @@ _CLOSE_S = 2.0  # time for the broker to read the data sent before a disconnect
 class MqttConfig:
     """Connection settings of the ``mqtt`` connectors."""
 
-    server_host: str = option("Host of the broker.", aliases=("host",))
-    server_port: int = option("Port.", default=1883, aliases=("port",), limits=(1, 65_535))
+    server_host: str = option("Broker host.", aliases=("host",))
+    server_port: int = option("Broker port.", default=1883, aliases=("port",), limits=(1, 65_535))
     client_id: str = option(
-        "Name of the session at the broker; empty for one made of the connector's name. With more than one instance,"
-        " each adds its number.",
+        "Client ID of the session; empty to derive it from the connector name. With more than one instance, each "
+        "appends its number.",
         default="",
     )
-    username: str = option("User name.", default="", secret=True)
+    username: str = option("User name; empty for no authentication.", default="", secret=True)
     password: str = option("Password of the user.", default="", secret=True)
     protocol_version: Literal["5", "3.1.1"] = option(
-        "Of MQTT; in 3.1.1 messages have no properties, so records have none and no key.", default="5"
+        "MQTT version. Version 3.1.1 does not support properties, so records have no properties and no key.",
+        default="5",
     )
-    keep_alive_interval_sec: int = option(
-        "Seconds without a packet after which the connection is checked.", default=60, limits=(5, 65_535)
-    )
+    keep_alive_interval_sec: int = option("Keep-alive interval, in seconds.", default=60, limits=(5, 65_535))
     connection_timeout_ms: int = option(
-        "Timeout for connecting and for responses in milliseconds.", default=10_000, limits=(100, 600_000)
+        "Timeout for connecting and for responses, in milliseconds.", default=10_000, limits=(100, 600_000)
     )
     ssl_enabled: bool = option("Whether to use TLS.", default=False)
-    ssl_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
-    key_property: str = option("The user property with the record's key; empty for none.", default="pulsar-key")
+    ssl_ca_file: str = option("PEM file with trusted CA certificates; empty for the system certificates.", default="")
+    key_property: str = option("User property that contains the record key; empty for no key.", default="pulsar-key")
 
 
 def check(config: MqttConfig) -> None:
-    """Raise InvalidConfig, naming the field, if settings contradict each other."""
+    """Raise InvalidConfig, with the option name, for invalid or contradictory settings."""
     if not config.server_host.strip() or "/" in config.server_host:
         raise InvalidConfig(f"invalid serverHost {config.server_host!r}: expected a host name or address")
     if config.password and not config.username:
-        raise InvalidConfig("password: it needs a username")
+        raise InvalidConfig("password requires username")
     if config.ssl_ca_file and not config.ssl_enabled:
-        raise InvalidConfig("sslCaFile: it needs sslEnabled")
+        raise InvalidConfig("sslCaFile requires sslEnabled")
     for key, text in (("clientId", config.client_id), ("keyProperty", config.key_property)):
         if fault := fault_of(text):
             raise InvalidConfig(f"{key} {fault}")
 
 
 def fault_of(text: str) -> str:
-    """Return why a string is not valid in MQTT; empty if it is."""
+    """Return why a string is not valid in MQTT, or an empty string."""
     if "\0" in text:
-        return "has a zero character, which MQTT does not take"
+        return "must not contain null characters"
     length = len(text.encode(errors="surrogatepass"))
-    return f"has {length} bytes, and a text of MQTT at most {_TEXT_MAX}" if length > _TEXT_MAX else ""
+    return f"must not exceed {_TEXT_MAX} bytes, but has {length}" if length > _TEXT_MAX else ""
 
 
 def properties_of(packet: str) -> Any:
@@ -85,7 +84,7 @@ def properties_of(packet: str) -> Any:
 
 
 def _read_to_the_end(socket: Socket) -> None:
-    """Read and discard data until the peer closes, for at most `_CLOSE_S`."""
+    """Read and discard data until the peer closes the connection, for at most `_CLOSE_S`."""
     deadline = time.monotonic() + _CLOSE_S
     with contextlib.suppress(OSError):  # lost or timed out
         while (left_s := deadline - time.monotonic()) > 0:
@@ -95,13 +94,14 @@ def _read_to_the_end(socket: Socket) -> None:
 
 
 class MqttConnection:
-    """One connection, from `connect` to `close`.
+    """A connection, from `connect` to `close`.
 
     Attributes:
         session_present: whether the broker still had the session.
-        receive_maximum: unconfirmed messages that the broker accepts.
-        packet_max: maximum bytes of a packet that it accepts.
-        confirmed: message ids that it has answered, each with the reason if it was rejected; emptied by the caller.
+        receive_maximum: number of unconfirmed messages that the broker accepts.
+        packet_max: maximum packet size that the broker accepts, in bytes.
+        confirmed: IDs of messages that the broker has answered, each with the reason if it was rejected; emptied by the
+            caller.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class MqttConnection:
 
         Args:
             config: connection settings.
-            client_id: client id of the session.
+            client_id: client ID of the session.
             clean: whether to start a new session.
-            on_message: receives messages, which must then be acknowledged with `client.ack`.
+            on_message: called with each received message, which must then be acknowledged with `client.ack`.
         """
         self.session_present = False
         self.receive_maximum = 65_535
@@ -136,7 +136,7 @@ class MqttConnection:
             manual_ack=True,
             **more,
         )
-        client.max_inflight_messages = 0  # the sink limits messages in flight itself
+        client.max_inflight_messages = 0  # the sink limits the number of messages in flight
         client.connect_timeout = config.connection_timeout_ms / 1000
         if config.username:
             client.username_pw_set(config.username, config.password or None)
@@ -144,7 +144,7 @@ class MqttConnection:
             try:
                 client.tls_set_context(ssl.create_default_context(cafile=config.ssl_ca_file or None))
             except (OSError, ssl.SSLError) as error:
-                raise InvalidConfig(f"sslCaFile {config.ssl_ca_file!r} cannot be read: {error}") from error
+                raise InvalidConfig(f"cannot read sslCaFile {config.ssl_ca_file!r}: {error}") from error
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
@@ -157,7 +157,8 @@ class MqttConnection:
 
         Args:
             session_expiry_s: how long the broker keeps the session, in seconds; MQTT 5 only.
-            receive_maximum: unacknowledged messages that it may send; 0 for its default limit; MQTT 5 only.
+            receive_maximum: number of unacknowledged messages that the broker may send, or 0 for its default; MQTT 5
+              only.
 
         Raises:
             Retry: the broker is unavailable or refused the connection.
@@ -176,14 +177,14 @@ class MqttConnection:
             raise Retry(f"{self._where}: {error}") from error
         self._wait_for(lambda: self._answer is not None, "CONNACK")
         if self._answer:
-            raise Retry(f"{self._where} refuses the connection: {self._answer}")
+            raise Retry(f"{self._where} refused the connection: {self._answer}")
 
     def subscribe(self, topics: list[str], qos: int) -> None:
         """Subscribe, and wait until the broker has granted the subscription."""
         if self.is_5:
             from paho.mqtt.subscribeoptions import SubscribeOptions
 
-            # Send retained messages only once, not with each connection.
+            # Request retained messages only for new subscriptions, not on each connection.
             asked: list[Any] = [
                 (
                     topic,
@@ -201,16 +202,16 @@ class MqttConnection:
         granted: list[Any] = self._granted or []
         for topic, reason in zip(topics, granted, strict=False):
             if reason.is_failure:
-                raise Retry(f"{self._where} refuses the subscription to {topic}: {reason}")
+                raise Retry(f"{self._where} refused the subscription to topic {topic!r}: {reason}")
 
     def turn(self, timeout_s: float) -> bool:
-        """Receive and send pending packets; return whether any were received.
+        """Receive and send pending packets. Return whether any were received.
 
         Args:
             timeout_s: how long to wait for packets.
 
         Raises:
-            Retry: the connection is lost.
+            Retry: the connection was lost.
         """
         client = self.client
         found = False
@@ -219,9 +220,9 @@ class MqttConnection:
             socket = client.socket()
             if socket is None:
                 if not self._answer:
-                    raise Retry(f"{self._where}: the connection is lost")
-                return found  # refused
-            poll = select.poll()  # takes any descriptor, unlike select
+                    raise Retry(f"{self._where}: connection lost")
+                return found  # the broker refused the connection
+            poll = select.poll()  # supports any descriptor, unlike select
             poll.register(socket, select.POLLIN | (select.POLLOUT if client.want_write() else 0))
             pending = getattr(socket, "pending", None)
             is_pending = pending is not None and pending() > 0
@@ -236,7 +237,7 @@ class MqttConnection:
                     found = True
                     client.loop_read()
             except (ValueError, struct.error, IndexError) as error:
-                raise Retry(f"{self._where} sent what cannot be read: {error}") from error
+                raise Retry(f"{self._where} sent an invalid packet: {error}") from error
         client.loop_misc()
         self._raise_if_lost()
         return found
@@ -250,14 +251,14 @@ class MqttConnection:
         while not is_there():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise Retry(f"{self._where}: no {what} within {self._config.connection_timeout_ms} ms")
+                raise Retry(f"{self._where}: no {what} received within {self._config.connection_timeout_ms} ms")
             self.turn(min(left_s, 1.0))
 
     def close(self) -> None:
         """Disconnect, and return once the broker has closed the connection, or after `_CLOSE_S`.
 
-        By then the broker has read all data. If the socket were closed earlier, data that the broker has not read yet
-        could be lost, and acknowledged messages would be redelivered.
+        By then the broker has read all data. If the socket were closed earlier, unread data could be lost, and
+        acknowledged messages would be redelivered.
         """
         client = self.client
         socket = client.socket()
@@ -270,7 +271,7 @@ class MqttConnection:
             with held:
                 _read_to_the_end(held)
 
-    # -- what the library calls ---------------------------------------------------------------------------------------
+    # -- library callbacks ---------------------------------------------------------------------------------------
 
     def _on_connect(self, _client: Any, _data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self.session_present = bool(flags.session_present)
@@ -280,7 +281,7 @@ class MqttConnection:
 
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if self._answer is None or not self._answer:
-            self._lost = self._lost or f"the connection is lost: {reason}"
+            self._lost = self._lost or f"connection lost: {reason}"
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: list[Any], _properties: Any) -> None:
         self._granted = reasons

@@ -1,4 +1,4 @@
-"""The ``mqtt`` sink publishes records, with many in flight at once, and waits for the broker's confirmations."""
+"""The ``mqtt`` sink publishes records, with many in flight concurrently, and waits for the broker's confirmations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .texts import Template, Unfilled, payload_of
 _BUSY = ("Quota exceeded", "Unspecified error", "Implementation specific error")
 _WAIT_S = 0.5
 _UNSAID_WINDOW = 20
-_HEADER_BYTES = 16  # of a PUBLISH packet, without topic, properties and payload
+_HEADER_BYTES = 16  # PUBLISH packet overhead, without topic, properties and payload
 
 
 @dataclass(kw_only=True)
@@ -26,34 +26,36 @@ class MqttSinkConfig(MqttConfig):
     """Settings of the ``mqtt`` sink."""
 
     topic: str = option(
-        "The topic; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has."
+        "Target topic. The placeholders {key}, {topic}, {message_id} and {properties.name} are replaced by values of "
+        "the record."
     )
     topic_property: str = option(
-        "The property of a record that names its topic, if it has it; empty for none.", default=""
+        "Record property that, if present, overrides the topic; empty to always use topic.", default=""
     )
     qos: int = option(
-        "0: a record counts as written when it is sent, and may be lost; 1: when the broker has confirmed it; 2: the"
-        " same in four steps. Pulsar's default is 0.",
+        "Quality of service. 0: a record counts as written once sent, and may be lost; 1: a record counts as written "
+        "once the broker has confirmed it; 2: like 1, with MQTT's four-step handshake. Pulsar's default is 0.",
         default=1,
         limits=(0, 2),
     )
-    retain: bool = option("Whether messages are retained by the broker.", default=False)
+    retain: bool = option("Whether the broker retains the messages.", default=False)
     max_in_flight: int = option(
-        "Messages that are not confirmed at most; the broker may allow fewer, and in 3.1.1 with QoS 2 it is 20.",
+        "Maximum number of unconfirmed messages. The broker may allow fewer. With MQTT 3.1.1 and QoS 2, the limit is "
+        "20.",
         default=1000,
         limits=(1, 65_000),
     )
-    clean_start: bool = option("Whether a connection starts a new session.", default=True)
-    batch_size: int = option("Maximum number of records published together.", default=1000, limits=(1, 100_000))
+    clean_start: bool = option("Whether each connection starts a new session.", default=True)
+    batch_size: int = option("Maximum number of records per batch.", default=1000, limits=(1, 100_000))
 
 
 class MqttSink(Sink):
-    """Publishes messages to an MQTT broker, each confirmed."""
+    """Publishes messages to an MQTT broker and waits for their confirmation."""
 
     config = MqttSinkConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected sink."""
         self._connection: MqttConnection | None = None
         self._confirmed = Confirmed()
 
@@ -62,11 +64,11 @@ class MqttSink(Sink):
         check(config)
         template = Template("topic", config.topic)
         if template.constant is not None and (fault := _fault_of_topic(template.constant)):
-            raise InvalidConfig(f"topic {fault}")
+            raise InvalidConfig(f"invalid topic: {fault}")
 
     def not_effectively_once(self, config: MqttSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "what was published and not confirmed when an instance is killed is published again"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "messages that are unconfirmed when an instance is killed are published again"
 
     def batching(self, config: MqttSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -81,7 +83,7 @@ class MqttSink(Sink):
             name = f"{name}-{context.instance_id}"
         connection = self._connection = MqttConnection(config, name, config.clean_start)
         connection.connect()
-        # In 3.1.1 the broker does not announce its limit, and Mosquitto closes connections that exceed it with QoS 2.
+        # With 3.1.1 the broker does not announce its limit, and Mosquitto closes connections that exceed it with QoS 2.
         allowed = connection.receive_maximum if connection.is_5 or config.qos < 2 else _UNSAID_WINDOW
         self._window = min(config.max_in_flight, allowed)
         self._packet_max = connection.packet_max
@@ -113,7 +115,7 @@ class MqttSink(Sink):
             if answers:
                 deadline = time.monotonic() + config.connection_timeout_ms / 1000
             elif time.monotonic() > deadline:
-                raise Retry(f"{config.server_host}: {len(unconfirmed)} messages are not confirmed")
+                raise Retry(f"{config.server_host}: {len(unconfirmed)} messages were not confirmed")
         if refused:
             self._raise(records, refused)
         self._confirmed.clear()
@@ -123,10 +125,14 @@ class MqttSink(Sink):
 
     def _raise(self, records: Sequence[Record], refused: dict[int, str]) -> None:
         index, reason = min(refused.items())
-        # If all records go to the same topic, a rejection is not caused by the record.
+        # If all records go to the same topic, the rejection is not caused by a record.
         if reason in _BUSY or (self._topic.constant is not None and not self._config.topic_property):
-            raise Retry(f"{self._config.server_host} refuses messages of {self._topic_of(records[index])}: {reason}")
-        raise RecordRefused(f"topic {self._topic_of(records[index])}: {reason}", index, index)
+            raise Retry(
+                f"{self._config.server_host} rejected a message to topic {self._topic_of(records[index])!r}: {reason}"
+            )
+        raise RecordRefused(
+            f"broker rejected a message to topic {self._topic_of(records[index])!r}: {reason}", index, index
+        )
 
     def _topic_of(self, record: Record) -> str:
         name = self._config.topic_property
@@ -143,11 +149,11 @@ class MqttSink(Sink):
         size = _HEADER_BYTES + len(payload) + len(topic.encode()) + sum(len(text.encode()) + 5 for text in texts)
         fault = _fault_of_topic(topic)
         if fault:
-            fault = f"the topic {fault}"
+            fault = f"invalid topic: {fault}"
         elif size > self._packet_max:
-            fault = f"the message has {size} bytes, and the broker takes {self._packet_max}"
+            fault = f"message of {size} bytes exceeds the broker's limit of {self._packet_max} bytes"
         else:
-            fault = next((f"a property {fault}" for fault in map(fault_of, texts) if fault), "")
+            fault = next((f"invalid property: {fault}" for fault in map(fault_of, texts) if fault), "")
         if fault:
             raise RecordRefused(fault, index)
         if not pairs:
@@ -179,7 +185,7 @@ class MqttSink(Sink):
 
 def _fault_of_topic(topic: str) -> str:
     if not topic:
-        return "is empty"
+        return "must not be empty"
     if "#" in topic or "+" in topic:
-        return f"{topic!r} has a wildcard, and a message has one topic"
+        return f"{topic!r} must not contain wildcards"
     return fault_of(topic)

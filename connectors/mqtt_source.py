@@ -1,8 +1,8 @@
 """The ``mqtt`` source subscribes to topics, and acknowledges a message once its record is durable.
 
-The broker keeps the session, so messages published while the source is disconnected are delivered later. It sends at
-most `maxInFlight` unacknowledged messages. With QoS 0 there are no acknowledgements, and messages that the source
-cannot receive in time wait in the connection or are dropped by the broker.
+The broker keeps the session, so messages published while the source is disconnected are delivered later. The broker
+sends at most `maxInFlight` unacknowledged messages. With QoS 0 there are no acknowledgements, and messages that the
+source cannot receive in time are buffered in the connection or dropped by the broker.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ class MqttSourceConfig(MqttConfig):
     """Settings of the ``mqtt`` source."""
 
     topics: list[str] = option(
-        "Topics to subscribe to; + and # are wildcards. The record's property mqtt.topic names the topic.",
+        "Topics to subscribe to, optionally with the wildcards + and #. The record property mqtt.topic contains the "
+        "message's topic.",
         aliases=("topic",),
     )
     qos: int = option(
-        "1: the broker keeps a message until its record is durable; 0: it does not, and messages are lost when the"
-        " source or the broker is away.",
+        "Quality of service. 1: the broker keeps a message until its record is durable; 0: messages are lost while the "
+        "source or the broker is unavailable. 2 is not supported.",
         default=1,
         limits=(0, 2),
     )
     max_in_flight: int = option(
-        "Messages that are not confirmed at most; in MQTT 3.1.1 the broker's own limit counts.",
+        "Maximum number of unacknowledged messages. With MQTT 3.1.1, the broker's own limit applies instead.",
         default=5000,
         limits=(1, 65_535),
     )
     session_expiry_seconds: int = option(
-        "Seconds that the broker keeps session and messages while the source is away; 4294967295 for ever, also when"
-        " the source is deleted. In MQTT 3.1.1 it is the broker's to say.",
+        "Seconds for which the broker keeps the session and its messages while the source is disconnected; 4294967295 "
+        "for no expiry, even after the source is deleted. With MQTT 3.1.1, the broker's own setting applies instead.",
         default=FOR_EVER,
         limits=(60, FOR_EVER),
     )
@@ -55,30 +56,30 @@ class MqttSource(Source):
     config = MqttSourceConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected source."""
         self._connection: MqttConnection | None = None
         self._received: list[Any] = []
         self._settled: list[tuple[int, int]] = []
-        self._generation = 0  # message ids are only valid within one connection
+        self._generation = 0  # message IDs are only valid within one connection
         self._was_open = False
 
     def check(self, config: MqttSourceConfig) -> None:
         """Validate the configuration."""
         check(config)
         if not config.topics:
-            raise InvalidConfig("topics is empty; it names what to subscribe to")
+            raise InvalidConfig("topics must not be empty")
         for topic in config.topics:
             if fault := fault_of(topic) or _fault_of_filter(topic):
-                raise InvalidConfig(f"topics: {topic!r} {fault}")
+                raise InvalidConfig(f"invalid topic {topic!r}: {fault}")
         if config.qos == 2:
             raise InvalidConfig(
-                "qos: with 2 the library takes a message over before its record is durable, and a kill would lose it;"
-                " 1 loses nothing, and takes messages that were published with 2"
+                "qos 2 is not supported, as a killed instance would lose messages: set qos to 1, which also receives "
+                "messages published with QoS 2"
             )
 
     def not_effectively_once(self, config: MqttSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "messages that are not yet confirmed when an instance is killed are sent again"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "messages that are unacknowledged when an instance is killed are redelivered"
 
     def open(self, config: MqttSourceConfig, context: SourceContext) -> None:
         """Open the connector."""
@@ -88,14 +89,14 @@ class MqttSource(Source):
         name = config.client_id or f"magnetar-source-{context.name}"
         topics = config.topics
         if context.parallelism > 1:
-            # A shared subscription distributes the messages over the instances.
+            # A shared subscription distributes the messages among the instances.
             topics = [f"$share/{name.replace('/', '-')}/{topic}" for topic in topics]
         if context.parallelism > 1 or not config.client_id:
             name = f"{name}-{context.instance_id}"
         connection = self._connection = MqttConnection(config, name, False, self._on_message)
         connection.connect(session_expiry_s=config.session_expiry_seconds, receive_maximum=config.max_in_flight)
         if self._was_open and config.qos and not connection.session_present:
-            context.logger.error("the broker has lost the session: messages that it had not sent yet did not come")
+            context.logger.error("the broker lost the session: messages that were not delivered yet are lost")
         connection.subscribe(topics, config.qos)
         self._was_open = True
 
@@ -103,7 +104,7 @@ class MqttSource(Source):
         self._received.append(message)
 
     def read(self) -> list[Record]:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         connection = self._connection
         assert connection is not None
         self._confirm()
@@ -152,14 +153,14 @@ class MqttSource(Source):
 
 
 def _fault_of_filter(topic: str) -> str:
-    """Return why a text is not a valid topic filter; empty if it is."""
+    """Return why a string is not a valid topic filter, or an empty string."""
     levels = topic.split("/")
     if not topic:
-        return "is empty"
+        return "must not be empty"
     if topic.startswith("$share/"):
-        return "is a shared subscription; more than one instance share their messages by themselves"
+        return "must not be a shared subscription, as instances share messages automatically"
     if any("#" in level and (level != "#" or index < len(levels) - 1) for index, level in enumerate(levels)):
-        return "has a # that is not alone at the end"
+        return "# must be the last level"
     if any("+" in level and level != "+" for level in levels):
-        return "has a + that is not alone between slashes"
+        return "+ must be a complete level"
     return ""

@@ -26,30 +26,31 @@ class NatsConfig:
     """Connection settings of the ``nats`` connectors."""
 
     url: str = option(
-        "Server URLs: nats://host:port, or tls://, ws://, wss://; with commas between servers.", aliases=("servers",)
+        "Comma-separated server URLs, such as nats://host:port. The schemes tls, ws and wss are also supported.",
+        aliases=("servers",),
     )
     mode: Literal["jetstream", "core"] = option(
-        "jetstream: messages are stored by the server and confirmed; core: they are not, and messages without a"
-        " connected subscriber are lost.",
+        "jetstream: the server stores and confirms messages; core: messages are neither stored nor confirmed, and are "
+        "lost without a connected subscriber.",
         default="jetstream",
     )
-    username: str = option("User name.", default="", secret=True)
+    username: str = option("User name; empty for no authentication.", default="", secret=True)
     password: str = option("Password of the user.", default="", secret=True)
-    token: str = option("Token, instead of user and password.", default="", secret=True)
-    credentials_file: str = option("File of a user's credentials (.creds), instead of a password.", default="")
-    nkey_seed: str = option("Seed of an nkey, instead of a password.", default="", secret=True)
-    tls_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
+    token: str = option("Token, instead of a user name and password.", default="", secret=True)
+    credentials_file: str = option("User credentials file (.creds), instead of a password.", default="")
+    nkey_seed: str = option("NKey seed, instead of a password.", default="", secret=True)
+    tls_ca_file: str = option("PEM file with trusted CA certificates; empty for the system certificates.", default="")
     timeout_ms: int = option(
-        "Timeout for connecting and for responses in milliseconds.", default=10_000, limits=(100, 600_000)
+        "Timeout for connecting and for responses, in milliseconds.", default=10_000, limits=(100, 600_000)
     )
-    key_header: str = option("The header with the record's key; empty for none.", default="Pulsar-Key")
+    key_header: str = option("Header that contains the record key; empty for no key.", default="Pulsar-Key")
 
 
 def check(config: NatsConfig) -> None:
-    """Raise InvalidConfig, naming the field, if settings contradict each other."""
+    """Raise InvalidConfig, with the option name, for invalid or contradictory settings."""
     servers = servers_of(config)
     if not servers:
-        raise InvalidConfig("url is empty; it is nats://host:port")
+        raise InvalidConfig("url is required, as nats://host:port[,nats://host:port…]")
     for server in servers:
         try:
             parts = urlsplit(server)
@@ -69,35 +70,35 @@ def check(config: NatsConfig) -> None:
         if value
     ]
     if len(given) > 1:
-        raise InvalidConfig(f"{' and '.join(given)}: give one of them")
+        raise InvalidConfig(f"{' and '.join(given)} are mutually exclusive: set only one of them")
     if config.password and not config.username:
-        raise InvalidConfig("password: it needs a username")
+        raise InvalidConfig("password requires username")
     if config.key_header and not _TOKEN.fullmatch(config.key_header):
-        raise InvalidConfig(f"invalid keyHeader {config.key_header!r}: not a header name")
+        raise InvalidConfig(f"invalid keyHeader {config.key_header!r}: not a valid header name")
 
 
 def servers_of(config: NatsConfig) -> list[str]:
-    """Return the URLs of the servers."""
+    """Return the server URLs."""
     texts = filter(None, map(str.strip, config.url.split(",")))
     return [text if "://" in text else f"nats://{text}" for text in texts]
 
 
 def fault_of_subject(subject: str, *, wildcards: bool) -> str:
-    """Return why a text is not a valid subject; empty if it is."""
+    """Return why a string is not a valid subject, or an empty string."""
     tokens = subject.split(".")
     if not subject or "" in tokens:
-        return "is empty or has an empty part"
+        return "must not be empty or contain empty parts"
     if any(character.isspace() or character == "\0" for character in subject):
-        return f"{subject!r} has white space"
+        return f"{subject!r} must not contain whitespace"
     if not wildcards and ("*" in tokens or ">" in tokens):
-        return f"{subject!r} has a wildcard, and a message has one subject"
+        return f"{subject!r} must not contain wildcards"
     if ">" in tokens[:-1]:
-        return f"{subject!r} has a > that is not at the end"
+        return f"{subject!r} must not contain > except at the end"
     return ""
 
 
 class NatsConnection:
-    """One connection, from `connect` to `close`, without automatic reconnection.
+    """A connection, from `connect` to `close`, without automatic reconnects.
 
     Attributes:
         client: the library's client.
@@ -105,14 +106,14 @@ class NatsConnection:
     """
 
     def __init__(self, config: NatsConfig) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected connection."""
         self.trouble = ""
         self._config = config
         self._nats = need("nats", "nats")
         self.client: Any = self._nats.NATS()
 
     async def connect(self, name: str) -> None:
-        """Connect.
+        """Connect to a server.
 
         Raises:
             Retry: the server is unavailable or rejects the login.
@@ -124,14 +125,14 @@ class NatsConnection:
             try:
                 tls = ssl.create_default_context(cafile=config.tls_ca_file)
             except (OSError, ssl.SSLError) as error:
-                raise InvalidConfig(f"tlsCaFile {config.tls_ca_file!r} cannot be read: {error}") from error
+                raise InvalidConfig(f"cannot read tlsCaFile {config.tls_ca_file!r}: {error}") from error
         try:
             await self.client.connect(
                 servers_of(config),
                 name=name,
                 allow_reconnect=False,
                 connect_timeout=config.timeout_ms / 1000,
-                max_reconnect_attempts=1,  # each server once, without a pause: the instance retries
+                max_reconnect_attempts=1,  # try each server once, without delay: the instance retries
                 reconnect_time_wait=0,
                 error_cb=self._on_error,
                 user_credentials=config.credentials_file or None,
@@ -149,17 +150,17 @@ class NatsConnection:
     def raise_if_lost(self) -> None:
         """Raise Retry if the connection is closed."""
         if not self.client.is_connected:
-            raise Retry(f"{self._config.url}: the connection is lost: {self.trouble or 'closed'}")
+            raise Retry(f"{self._config.url}: connection lost: {self.trouble or 'closed'}")
 
     def away(self, error: BaseException) -> Retry:
-        """Return the Retry for a library error that no record has caused."""
+        """Return the Retry for a library error that was not caused by a record."""
         return Retry(f"{self._config.url}: {_text(error)}{f' ({self.trouble})' if self.trouble else ''}")
 
     async def flush(self) -> None:
         """Wait until the server has received all sent data.
 
         Raises:
-            Retry: the server did not answer.
+            Retry: the server did not respond.
         """
         try:
             await self.client.flush(max(int(self._config.timeout_ms / 1000), 1))
@@ -167,7 +168,7 @@ class NatsConnection:
             raise self.away(error) from error
 
     async def close(self) -> None:
-        """Close."""
+        """Close the connection."""
         await self.client.close()
 
 
@@ -179,7 +180,8 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
     """Convert properties to headers.
 
     Names that are not valid tokens are percent-encoded. Values that are not allowed in a header line are encoded as in
-    RFC 8187, with an asterisk after the name. Names that start with ``Nats-`` are omitted, as servers act on them.
+    RFC 8187, with an asterisk after the name. Names that start with ``Nats-`` are omitted, because servers interpret
+    them.
     """
     headers: dict[str, str] = {}
     for name, value in properties.items():
@@ -195,7 +197,7 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def properties_of(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Convert headers to properties; reverses `headers_of`."""
+    """Convert headers to properties; the inverse of `headers_of`."""
     properties: dict[str, str] = {}
     for name, value in (headers or {}).items():
         if name.endswith("*") and value.startswith(_EXTENDED):

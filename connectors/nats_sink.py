@@ -1,6 +1,6 @@
-"""The ``nats`` sink publishes a whole batch at once, and waits for the confirmation of each message.
+"""The ``nats`` sink publishes each batch without waiting between messages, then waits for all confirmations.
 
-Each message has an id derived from its position in the topic (``Nats-Msg-Id``), so the stream drops duplicates within
+Each message has an ID derived from its position in the topic (``Nats-Msg-Id``), so the stream drops duplicates within
 its duplicate window, two minutes by default.
 """
 
@@ -21,10 +21,10 @@ from .nats_connection import NatsConfig, NatsConnection, check, fault_of_subject
 from .texts import Template, Unfilled, payload_of
 
 _TOO_LARGE = 10054  # JetStream error code: message size exceeds maximum allowed
-_NO_STREAM = -1  # our own code: no responder for the subject
+_NO_STREAM = -1  # internal code: no responder for the subject
 _WAIT_S = 0.5
 _HEADER_LINE = 12  # bytes of "NATS/1.0" and of the final empty line
-_SEPARATORS = 4  # bytes of a header's ": " and line end
+_SEPARATORS = 4  # bytes of a header's ": " and line ending
 
 
 @dataclass(kw_only=True)
@@ -32,9 +32,10 @@ class NatsSinkConfig(NatsConfig):
     """Settings of the ``nats`` sink."""
 
     subject: str = option(
-        "The subject; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has."
+        "Target subject. The placeholders {key}, {topic}, {message_id} and {properties.name} are replaced by values of "
+        "the record."
     )
-    stream: str = option("The stream that must receive the messages; empty for any.", default="")
+    stream: str = option("Stream that must receive the messages; empty for any stream.", default="")
     batch_size: int = option("Maximum number of unconfirmed messages.", default=1000, limits=(1, 100_000))
 
 
@@ -44,12 +45,12 @@ class NatsSink(Sink):
     config = NatsSinkConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected sink."""
         self._connection: NatsConnection | None = None
         self._confirmed = Confirmed()
         self._number = 0
         self._unconfirmed: dict[int, tuple[int, Record]] = {}
-        self._refused: dict[int, tuple[int, str]] = {}  # by index: JetStream error code and text
+        self._refused: dict[int, tuple[int, str]] = {}  # by index: JetStream error code and message
         self._progress = asyncio.Event()
 
     def check(self, config: NatsSinkConfig) -> None:
@@ -57,17 +58,17 @@ class NatsSink(Sink):
         check(config)
         template = Template("subject", config.subject)
         if template.constant is not None and (fault := fault_of_subject(template.constant, wildcards=False)):
-            raise InvalidConfig(f"subject {fault}")
+            raise InvalidConfig(f"invalid subject: {fault}")
         if config.stream and config.mode == "core":
-            raise InvalidConfig("stream: only mode jetstream has streams")
+            raise InvalidConfig("stream requires mode jetstream")
 
     def not_effectively_once(self, config: NatsSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.mode == "core":
-            return "mode core publishes a message again that was sent before an instance was killed"
+            return "in mode core, messages sent before an instance was killed may be published again"
         return (
-            "a message that is published again is dropped by its Nats-Msg-Id only within the stream's duplicate window,"
-            " and an instance may be away for longer"
+            "the stream drops republished messages only within its duplicate window, and an instance may be down for "
+            "longer"
         )
 
     def batching(self, config: NatsSinkConfig) -> Batching:
@@ -98,7 +99,7 @@ class NatsSink(Sink):
             for index, record, subject, payload, headers in unsent:
                 reply = ""
                 if self._config.mode == "jetstream":
-                    self._number += 1  # never reused, so late answers are ignored
+                    self._number += 1  # never reused, so late responses are ignored
                     self._unconfirmed[self._number] = (index, record)
                     reply = f"{self._inbox}.{self._number}"
                 await connection.client.publish(subject, payload, reply, headers or None)
@@ -116,7 +117,7 @@ class NatsSink(Sink):
         self._confirmed.clear()
 
     async def _on_answer(self, message: Any) -> None:
-        """Process the server's answer to one message."""
+        """Process the server's response to one message."""
         index, record = self._unconfirmed.pop(int(message.subject.rpartition(".")[2]), (-1, None))
         if record is None:
             return
@@ -128,14 +129,14 @@ class NatsSink(Sink):
             answer = json.loads(message.data)
             error = answer.get("error")
         except (ValueError, AttributeError):
-            error = {"description": f"unexpected answer, not from JetStream: {message.data[:100]!r}"}
+            error = {"description": f"unexpected response, not from JetStream: {message.data[:100]!r}"}
         if error:
             self._refused[index] = (error.get("err_code", 0), error.get("description", str(error)))
         else:
             self._confirmed.add(record)
 
     async def _confirm(self, connection: NatsConnection) -> None:
-        """Wait until every message has its answer."""
+        """Wait until every message has a response."""
         timeout_s = self._config.timeout_ms / 1000
         deadline = time.monotonic() + timeout_s
         while self._unconfirmed:
@@ -148,21 +149,21 @@ class NatsSink(Sink):
                 if time.monotonic() > deadline:
                     cause = f": {connection.trouble}" if connection.trouble else ""
                     count = len(self._unconfirmed)
-                    raise Retry(f"{self._config.url}: {count} messages are not confirmed{cause}") from None
+                    raise Retry(f"{self._config.url}: {count} messages were not confirmed{cause}") from None
             else:
                 deadline = time.monotonic() + timeout_s
 
     async def _raise(self, index: int, record: Record, answer: tuple[int, str]) -> None:
-        """Raise the error for an answer that is not a confirmation."""
+        """Raise the error for a response that is not a confirmation."""
         connection = self._connection
         assert connection is not None
         code, description = answer
         subject = self._subject.of(record)
         if code == _TOO_LARGE:
-            raise RecordRefused(f"subject {subject}: {description}", index, index)
+            raise RecordRefused(f"message to subject {subject!r} was rejected: {description}", index, index)
         if code != _NO_STREAM:
-            raise Retry(f"{self._config.url}: subject {subject}: {description}")
-        # If all records have the same subject, the record is not the cause; and a server that has just started may not
+            raise Retry(f"{self._config.url}: message to subject {subject!r} was rejected: {description}")
+        # If all records have the same subject, no record is the cause. Also, a server that has just started may not
         # know its streams yet.
         if self._subject.constant is None:
             from nats.errors import Error
@@ -172,10 +173,10 @@ class NatsSink(Sink):
                 js = connection.client.jetstream(timeout=self._config.timeout_ms / 1000)
                 await js.find_stream_name_by_subject(subject)
             except NotFoundError as error:
-                raise RecordRefused(f"no stream takes subject {subject}", index, index) from error
+                raise RecordRefused(f"no stream for subject {subject!r}", index, index) from error
             except (Error, OSError) as error:
                 raise connection.away(error) from error
-        raise Retry(f"{self._config.url}: no stream takes subject {subject}")
+        raise Retry(f"{self._config.url}: no stream for subject {subject!r}")
 
     def _message(self, index: int, record: Record) -> tuple[str, bytes, dict[str, str]]:
         """Return a record's subject, payload and headers."""
@@ -195,14 +196,16 @@ class NatsSink(Sink):
         except (Unfilled, ValueError, TypeError) as error:
             raise RecordRefused(str(error), index) from error
         if fault := fault_of_subject(subject, wildcards=False):
-            raise RecordRefused(f"the subject {fault}", index)
+            raise RecordRefused(f"invalid subject: {fault}", index)
         assert self._connection is not None
         if size > (most := self._connection.client.max_payload):
-            raise RecordRefused(f"the message has {size} bytes with its headers, and the server takes {most}", index)
+            raise RecordRefused(
+                f"message of {size} bytes, with headers, exceeds the server's limit of {most} bytes", index
+            )
         return subject, payload, headers
 
     async def idle(self) -> None:
-        """Answer the server's pings while no records arrive."""
+        """Respond to the server's pings while no records arrive."""
         await asyncio.sleep(0)
         if self._connection is not None:
             self._connection.raise_if_lost()

@@ -1,4 +1,4 @@
-"""The ``nats`` source: a durable pull consumer that acknowledges messages once their records are durable."""
+"""The ``nats`` source reads with a durable pull consumer, and acknowledges messages once their records are durable."""
 
 from __future__ import annotations
 
@@ -24,24 +24,30 @@ _PENDING_BYTES_MAX = 256 << 20
 class NatsSourceConfig(NatsConfig):
     """Settings of the ``nats`` source."""
 
-    subject: str = option("The subject to read; * and > are wildcards. Property nats.subject has that of a message.")
-    stream: str = option("The stream; empty for the one that takes the subject.", default="")
+    subject: str = option(
+        "Subject to read, optionally with the wildcards * and >. The record property nats.subject "
+        "contains the message's subject."
+    )
+    stream: str = option("Stream name; empty to find the stream by subject.", default="")
     durable: str = option(
-        "Name of the consumer, or in mode core of the queue group; it is made if need be, and instances share it. Empty"
-        " for one made of the source's name.",
+        "Name of the consumer or, in mode core, of the queue group. It is created if it does not exist, and shared by "
+        "all instances. If empty, the name is derived from the source name.",
         default="",
     )
     deliver_policy: Literal["all", "new", "last"] = option(
-        "Where a consumer that is made begins: with all that the stream has, with what comes, with the last message.",
+        "Where a consumer created by the source starts. all: at the first message; new: at the next new message; last: "
+        "at the last message.",
         default="all",
     )
     ack_wait_seconds: float = option(
-        "Seconds after which unacknowledged messages are redelivered; applies when the consumer is created.",
+        "Seconds after which unacknowledged messages are redelivered. Applies only when the source creates the "
+        "consumer.",
         default=30.0,
         limits=(1, 86_400),
     )
     max_ack_pending: int = option(
-        "Messages that are not acknowledged at most, of all instances; for a consumer that is made.",
+        "Maximum number of unacknowledged messages of all instances. Applies only when the source creates the "
+        "consumer.",
         default=20_000,
         limits=(1, 1_000_000),
     )
@@ -54,11 +60,12 @@ class NatsSource(Source):
     config = NatsSourceConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected source."""
         self._connection: NatsConnection | None = None
-        self._on_the_way: set[int] = set()  # stream sequence numbers received since opening, not yet acknowledged
-        self._settled: list[tuple[int, str]] = []  # durable; kept across reopening, as numbers stay valid
-        # Acknowledged by the last read; the server may not have received that, or may already be redelivering.
+        self._on_the_way: set[int] = set()  # sequence numbers received since opening, not acknowledged yet
+        self._settled: list[tuple[int, str]] = []  # durable; kept when reopened, as numbers remain valid
+        # Acknowledged by the last read. The server may not have received these acknowledgements, or may already be
+        # redelivering the messages.
         self._acknowledged: list[tuple[int, str]] = []
         self._stream_made: Any = None
         self._quiet = 0
@@ -67,17 +74,17 @@ class NatsSource(Source):
         """Validate the configuration."""
         check(config)
         if fault := fault_of_subject(config.subject, wildcards=True):
-            raise InvalidConfig(f"subject {fault}")
+            raise InvalidConfig(f"invalid subject: {fault}")
         if config.durable and _NAME.search(config.durable):
-            raise InvalidConfig(f"durable: {config.durable!r} has other characters than letters, digits, - and _")
+            raise InvalidConfig(f"invalid durable {config.durable!r}: must contain only letters, digits, - and _")
         if config.stream and config.mode == "core":
-            raise InvalidConfig("stream: only mode jetstream has streams")
+            raise InvalidConfig("stream requires mode jetstream")
 
     def not_effectively_once(self, config: NatsSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.mode == "core":
-            return "mode core keeps nothing: what comes while the source is away is lost"
-        return "messages that are not yet acknowledged when an instance is killed are sent again"
+            return "in mode core, messages that arrive while the source is disconnected are lost"
+        return "messages that are unacknowledged when an instance is killed are redelivered"
 
     async def open(self, config: NatsSourceConfig, context: SourceContext) -> None:
         """Open the connector."""
@@ -87,7 +94,7 @@ class NatsSource(Source):
         await connection.connect(f"{context.name}-{context.instance_id}")
         durable = config.durable or _NAME.sub("_", context.name)
         if config.mode == "core":
-            self._log.warning("mode core: what comes while this source is away or too slow is lost")
+            self._log.warning("mode core: messages that arrive while this source is disconnected or too slow are lost")
             self._subscription = await connection.client.subscribe(config.subject, queue=durable)
             await connection.flush()
         else:
@@ -105,20 +112,21 @@ class NatsSource(Source):
                 stream = config.stream or await js.find_stream_name_by_subject(config.subject)
                 made = (await js.stream_info(stream)).created
             except NotFoundError as error:
-                what = f"stream {config.stream}" if config.stream else f"stream that takes subject {config.subject}"
-                raise Retry(f"{config.url}: there is no {what}") from error
-            if made != self._stream_made:  # a recreated stream: its numbers identify other messages
+                what = f"stream {config.stream!r}" if config.stream else f"stream for subject {config.subject!r}"
+                raise Retry(f"{config.url}: no {what}") from error
+            if made != self._stream_made:  # recreated stream: numbers identify other messages
                 self._settled.clear()
                 self._acknowledged.clear()
                 self._stream_made = made
-            # Messages received before a reopening may never be reported as durable, so they are redelivered.
+            # Messages received before reopening may never be reported as durable, so they must be redelivered.
             self._settled, self._acknowledged = [*self._acknowledged, *self._settled], []
             self._on_the_way = {number for number, _ in self._settled}
             try:
                 found = (await js.consumer_info(stream, durable)).config
                 if found.deliver_subject or found.ack_policy != AckPolicy.EXPLICIT:
                     raise InvalidConfig(
-                        f"durable: consumer {durable} of {stream} is not a pull consumer with explicit acknowledgement"
+                        f"durable: consumer {durable!r} of stream {stream!r} is not a pull consumer with explicit "
+                        f"acknowledgement"
                     )
             except NotFoundError:
                 wanted = ConsumerConfig(
@@ -135,7 +143,7 @@ class NatsSource(Source):
             raise connection.away(error) from error
 
     async def read(self) -> list[Record]:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         connection = self._connection
         assert connection is not None
         connection.raise_if_lost()
@@ -147,13 +155,13 @@ class NatsSource(Source):
             self._quiet += 1
             connection.raise_if_lost()
             if self._quiet % _QUIET_READS == 0:
-                await connection.flush()  # the library's reader may have ended silently
+                await connection.flush()  # the library's reader may have stopped silently
         if self._config.mode == "core":
             return [self._record(message, 0, None, None) for message in messages]
         records = []
         for message in messages:
             number, time_ms = _place_of(message.reply)
-            if number not in self._on_the_way:  # else redelivered after a timeout
+            if number not in self._on_the_way:  # otherwise redelivered after a timeout
                 self._on_the_way.add(number)
                 settle = partial(self._settle, number, message.reply)
                 records.append(self._record(message, time_ms, settle, partial(self._on_the_way.discard, number)))
@@ -214,7 +222,7 @@ class NatsSource(Source):
 
 
 def _place_of(reply: str) -> tuple[int, int]:
-    """Return a message's stream sequence number and its time in milliseconds, from its acknowledgement subject."""
+    """Return a message's stream sequence number and time in milliseconds, from its acknowledgement subject."""
     # $JS.ACK.[domain.account.]stream.consumer.delivered.number.consumer's number.nanoseconds.pending[.token]
     parts = reply.split(".")
     at = 5 if len(parts) == _PLAIN_PARTS else 7

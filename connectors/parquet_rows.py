@@ -1,7 +1,7 @@
-"""Rows of Parquet files as JSON objects, with all values that Parquet supports.
+"""Conversion of Parquet rows to JSON objects, with all value types of Parquet.
 
-Arrow converts most values to Python objects. Values without a Python type are read one by one: times in years that
-`datetime` does not support, and nanoseconds. Like all times, they become ISO 8601 strings.
+Arrow converts most values to Python objects. Values without a Python type, such as nanoseconds and times in years that
+`datetime` does not support, are converted individually. Like all times, they become ISO 8601 strings.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Units per second."""
 _DAY_S = 86_400
 _CYCLE_DAYS = 146_097
-"""Days of 400 years, after which the calendar repeats."""
+"""Days in 400 years, after which the calendar repeats."""
 
 
 def rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
-    """Yield the rows as JSON objects, and a dead letter for each that JSON cannot express.
+    """Yield the rows as JSON objects, and a dead letter for each row that JSON cannot represent.
 
     Raises:
         BrokenObject: the file is damaged.
@@ -55,11 +55,13 @@ def _encoded(row: Mapping[str, Any], number: int) -> bytes | DeadLetter:
     try:
         return encoded(row)
     except UnicodeEncodeError as error:
-        return DeadLetter(json_text(row), reason=f"row {number} has a text that is not valid Unicode: {error.reason}")
+        return DeadLetter(
+            json_text(row), reason=f"row {number} contains a string that is not valid Unicode: {error.reason}"
+        )
 
 
 def _letter(error: Exception, number: int) -> DeadLetter:
-    return DeadLetter(b"", reason=f"row {number} cannot be expressed as JSON: {error}")
+    return DeadLetter(b"", reason=f"row {number} cannot be converted to JSON: {error}")
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
@@ -75,7 +77,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 
 
 def _value(scalar: pa.Scalar[Any]) -> Any:
-    """Return a Python value; times that Python does not support are strings."""
+    """Return a Python value; times that Python does not support become strings."""
     import pyarrow as pa
 
     if not scalar.is_valid:
@@ -118,7 +120,7 @@ def _timestamp(value: int, unit: str, zone: str | None) -> str:
 
 
 def _offset(seconds: int, zone: str) -> int:
-    """Return a time zone's UTC offset at a time, in seconds; 0 in years that Python does not support."""
+    """Return a time zone's UTC offset at a time, in seconds, or 0 for years that Python does not support."""
     import pyarrow as pa
 
     try:
@@ -131,7 +133,7 @@ def _offset(seconds: int, zone: str) -> int:
 
 
 def _date(days: int) -> str:
-    """Format a number of days since 1970 as ISO 8601; years before 0 and above 9999 have a sign."""
+    """Format a number of days since 1970 as ISO 8601; years before 0 and after 9999 have a sign."""
     cycles, day = divmod(days, _CYCLE_DAYS)
     found = datetime(1970, 1, 1) + timedelta(days=day)  # noqa: DTZ001  a calendar date
     year = found.year + 400 * cycles

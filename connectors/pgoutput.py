@@ -1,7 +1,7 @@
 """Decoder for messages of PostgreSQL's output plugin ``pgoutput``, protocol version 1.
 
-This module does no I/O. A `Relation` precedes the first change of a table on a connection, and is sent again
-after each change of its columns; the tuples of changes have its columns, in its order.
+This module does no I/O. A `Relation` precedes the first change of a table on a connection, and is resent after each
+change of the table's columns. The tuples in changes have these columns, in the same order.
 
 Source: PostgreSQL documentation, chapter "Logical Replication Message Formats".
 """
@@ -22,12 +22,12 @@ class Unchanged:
 
 UNCHANGED: Final = Unchanged()
 Value: TypeAlias = "str | bytes | Unchanged | None"
-"""Text, bytes in PostgreSQL's binary format, null, or not sent."""
+"""A string, bytes in PostgreSQL's binary format, null, or a value that was not sent."""
 Tuple: TypeAlias = "tuple[Value, ...]"
 
 
 class Begin(NamedTuple):
-    """Start of a transaction; its changes follow, and then its `Commit`."""
+    """Start of a transaction, followed by its changes and its `Commit`."""
 
     commit_lsn: int
     time_us: int  # microseconds since 2000
@@ -43,7 +43,7 @@ class Commit(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The transaction originates from another server."""
+    """A transaction that originates from another server."""
 
     lsn: int
     name: str
@@ -59,7 +59,7 @@ class RelationColumn(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """A table; ``identity`` is its REPLICA IDENTITY: d(efault), n(othing), f(ull), i(ndex)."""
+    """A table. ``identity`` is its REPLICA IDENTITY: d(efault), n(othing), f(ull), i(ndex)."""
 
     id: int
     schema: str
@@ -84,7 +84,7 @@ class Insert(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A changed row; ``old`` is the whole row, or its key if ``is_key``, or None if the key did not change."""
+    """A changed row. ``old`` is the whole row, its key if ``is_key``, or None if the key did not change."""
 
     relation: int
     old: Tuple | None
@@ -93,7 +93,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A deleted row; ``old`` is the whole row, or its key if ``is_key``."""
+    """A deleted row. ``old`` is the whole row, or its key if ``is_key``."""
 
     relation: int
     old: Tuple
@@ -124,7 +124,7 @@ class MalformedMessage(ValueError):
 
 
 class _Reader:
-    """Reads bytes from the front."""
+    """Reads values from bytes, from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -143,7 +143,7 @@ class _Reader:
     def bytes(self, length: int) -> bytes:
         begin, self._at = self._at, self._at + length
         if length < 0 or self._at > len(self._data):
-            raise ValueError(f"{length} bytes announced, and {len(self._data) - begin} left")
+            raise ValueError(f"expected {length} bytes, but only {len(self._data) - begin} remain")
         return self._data[begin : self._at]
 
     def letter(self) -> str:
@@ -163,12 +163,12 @@ class _Reader:
             elif kind == "b":
                 values.append(self.bytes(self.number(_INT32)))
             else:
-                raise ValueError(f"a value of kind {kind!r}")
+                raise ValueError(f"unknown value kind {kind!r}")
         return tuple(values)
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise ValueError(f"{len(self._data) - self._at} bytes too many")
+            raise ValueError(f"{len(self._data) - self._at} unexpected bytes at the end")
 
 
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(form) for form in (">B", ">h", ">i", ">q"))
@@ -237,7 +237,7 @@ def _message(reader: _Reader) -> LogicalMessage:
 
 def _expect(kind: str, known: str) -> None:
     if kind not in known:
-        raise ValueError(f"a tuple of kind {kind!r}")
+        raise ValueError(f"unexpected tuple kind {kind!r}")
 
 
 _READERS: Mapping[int, Callable[[_Reader], Message]] = {
@@ -261,7 +261,7 @@ def decode(data: bytes) -> Message:
         MalformedMessage: the bytes are not a valid message.
     """
     if not data or data[0] not in _READERS:
-        raise MalformedMessage(f"a message of kind {data[:1]!r}")
+        raise MalformedMessage(f"unknown message kind {data[:1]!r}")
     reader = _Reader(data[1:])
     try:
         message = _READERS[data[0]](reader)
@@ -272,7 +272,7 @@ def decode(data: bytes) -> Message:
 
 
 def lsn_text(lsn: int) -> str:
-    """Format an LSN like PostgreSQL, ``16/B374D848``."""
+    """Format an LSN like PostgreSQL, as in ``16/B374D848``."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 

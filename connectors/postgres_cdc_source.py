@@ -1,17 +1,18 @@
-"""The ``postgres-cdc`` source reads changes of PostgreSQL tables by logical replication.
+"""The ``postgres-cdc`` source reads changes of PostgreSQL tables through logical replication.
 
-The server retains its log for a replication slot until the source confirms that the resulting records are durable. So
-no change is lost in a crash; changes in flight are sent again. The position identifies a change: the LSN at which its
-transaction was committed, and its number in the transaction. Changes before the position are skipped.
+The server retains its log for a replication slot until the source confirms that the resulting records are durable. No
+change is lost in a crash, but changes in flight are resent. The position identifies a change by the LSN at which its
+transaction was committed and its number in the transaction. Changes before the position are skipped.
 
 On the first start, the source takes a snapshot: the rows of all tables at the LSN at which the changes start. If the
 snapshot is interrupted, it is repeated, followed by all changes since the slot was created, so that the final state of
 each key matches the tables.
 
-With an include list, tables that are added to it by an update, or created later, join within seconds: first their rows
-are sent, then their changes. With ``snapshot.mode`` ``never``, only changes since the table joined are sent.
+With an include list, tables that are created later, or added to the list by an update, join within seconds: the source
+sends first their rows, then their changes. With ``snapshot.mode`` ``never``, it sends only changes made after the table
+joined.
 
-The slot and the publication are created if they are missing. They remain when the source is deleted, and the server
+The slot and the publication are created if they do not exist. They remain when the source is deleted, and the server
 keeps retaining its log until you drop the slot: ``SELECT pg_drop_replication_slot('…')``.
 """
 
@@ -54,25 +55,29 @@ if TYPE_CHECKING:
 RECORDS_AT_ONCE = 1000
 BYTES_AT_ONCE = 1 << 20
 WAIT_S = 0.5
-"""How long `read` waits if there is nothing to read, in seconds."""
+"""How long `read` waits if no changes are available, in seconds."""
 READ_S = 1.0
 
 
-_NO_HISTORY = Refusal("the server's log says which columns a table has, and no topic keeps that; leave it out")
-_LEFT_OUT = "that leave some out: such as (?!shop\\.secret$).*, for all but shop.secret"
+_NO_HISTORY = Refusal("no history topic is needed, as the server's log describes the columns; remove this option")
+_LEFT_OUT = "that exclude tables, such as (?!shop\\.secret$).* to exclude shop.secret"
 _UNSUPPORTED: Unsupported = {
-    "topic.namespace": Refusal("all changes go to one topic; name it by topicName, with tenant and namespace"),
-    "offset.storage.topic": Refusal("the position is kept with the state of the source; leave it out"),
+    "topic.namespace": Refusal("all changes go to one topic; set topicName, with tenant and namespace"),
+    "offset.storage.topic": Refusal("the position is stored with the source; remove this option"),
     "database.history.pulsar.topic": _NO_HISTORY,
     "database.history.pulsar.service.url": _NO_HISTORY,
-    "key.converter": Refusal("keys are the column's text, or a JSON object of several columns; leave it out"),
-    "value.converter": Refusal("values are JSON; leave it out", ("org.apache.kafka.connect.json.JsonConverter",)),
-    "table.exclude.list": Refusal(f"give table.include.list expressions {_LEFT_OUT}"),
-    "table.blacklist": Refusal(f"give table.include.list expressions {_LEFT_OUT}"),
-    "schema.exclude.list": Refusal("give schema.include.list expressions that leave some out, such as (?!secret$).*"),
-    "schema.blacklist": Refusal("give schema.include.list expressions that leave some out, such as (?!secret$).*"),
+    "key.converter": Refusal("keys are column values, or JSON objects of several columns; remove this option"),
+    "value.converter": Refusal(
+        "values are always JSON; remove this option", ("org.apache.kafka.connect.json.JsonConverter",)
+    ),
+    "table.exclude.list": Refusal(f"use expressions in table.include.list {_LEFT_OUT}"),
+    "table.blacklist": Refusal(f"use expressions in table.include.list {_LEFT_OUT}"),
+    "schema.exclude.list": Refusal(
+        "use expressions in schema.include.list that exclude schemas, such as (?!secret$).*"
+    ),
+    "schema.blacklist": Refusal("use expressions in schema.include.list that exclude schemas, such as (?!secret$).*"),
     "slot.drop.on.stop": Refusal(
-        "the slot stays, so that no change is lost; drop it by pg_drop_replication_slot", (False,)
+        "the slot is kept so that no change is lost; drop it with pg_drop_replication_slot", (False,)
     ),
 }
 
@@ -83,64 +88,68 @@ class PostgresCdcConfig:
 
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
-    hostname: str = option("Host of the server.", key="database.hostname", aliases=("host",))
-    user: str = option("A user with the REPLICATION attribute.", key="database.user", secret=True)
-    dbname: str = option("The database.", key="database.dbname", aliases=("database",))
-    port: int = option("Port of the server.", key="database.port", default=5432, limits=(1, 65535))
+    hostname: str = option("Server host.", key="database.hostname", aliases=("host",))
+    user: str = option("User name; the user needs the REPLICATION attribute.", key="database.user", secret=True)
+    dbname: str = option("Database name.", key="database.dbname", aliases=("database",))
+    port: int = option("Server port.", key="database.port", default=5432, limits=(1, 65535))
     password: str = option(
         "Password of the user.", key="database.password", default="", secret=True
     )  # fmt: skip
     sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] = option(
-        "As in libpq.", key="database.sslmode", default="prefer"
+        "TLS mode, as in libpq.", key="database.sslmode", default="prefer"
     )
     tables: list[str] = option(
-        "Regular expressions for schema.table whose changes are read; empty for all.",
+        "Regular expressions for tables to read, as schema.table; empty for all tables.",
         key="table.include.list",
         aliases=("table.whitelist",),
         default=[],
     )
     schemas: list[str] = option(
-        "Regular expressions for schemas; empty for all.",
+        "Regular expressions for schemas to read; empty for all schemas.",
         key="schema.include.list",
         aliases=("schema.whitelist",),
         default=[],
     )
     snapshot_mode: Literal["initial", "never", "when_needed"] = option(
-        "initial: the rows that are there come first, as changes of op r; never: only changes from now on; when_needed:"
-        " initial, and again if the slot is gone.",
+        "initial: send existing rows first, as changes with op r; never: send only new changes; when_needed: like "
+        "initial, and repeat the snapshot if the slot no longer exists.",
         key="snapshot.mode",
         aliases=("snapshotMode",),
         default="initial",
     )
     slot: str = option(
-        "Name of the replication slot; empty for one made of the source's name. It is made if need be.",
+        "Name of the replication slot; empty to derive it from the source name. Created if it does not exist.",
         key="slot.name",
         default="",
     )
     publication: str = option(
-        "Name of the publication; empty for one made of the source's name. It is made if need be, of the tables of"
-        " table.include.list, or of all, which needs a superuser.",
+        "Name of the publication; empty to derive it from the source name. Created if it does not exist, for the "
+        "tables in table.include.list, or for all tables, which requires a superuser.",
         key="publication.name",
         default="",
     )
     plugin: Literal["pgoutput"] = option(
-        "The output plugin, which is the server's own.", key="plugin.name", default="pgoutput"
+        "Output plugin, which is built into the server.", key="plugin.name", default="pgoutput"
     )
     envelope: Literal["plain", "debezium"] = option(
-        "plain: op, before, after, table, lsn, ts; debezium: op, before, after, source, ts_ms.", default="plain"
+        "Format of the values. plain: op, before, after, table, lsn and ts; debezium: op, before, after, source and "
+        "ts_ms.",
+        default="plain",
     )
     server_name: str = option(
-        "What envelope debezium has as source.name.",
+        "Value of source.name with envelope debezium; empty for the database name.",
         key="topic.prefix",
         aliases=("database.server.name",),
         default="",
     )
     tombstones: bool = option(
-        "Whether each delete is followed by a record of its key without a value.",
+        "Whether to send a record with the key and no value after each delete.",
         key="tombstones.on.delete",
         default=False,
     )
-    messages: bool = option("Whether messages of pg_logical_emit_message are records of op m.", default=False)
+    messages: bool = option(
+        "Whether to send messages written with pg_logical_emit_message, as records with op m.", default=False
+    )
 
 
 @dataclass(slots=True)
@@ -161,7 +170,7 @@ class _Progress:
     """Progress of the source since it was opened.
 
     Attributes:
-        position: after the last change read: the LSN of its commit, and its number; None before a snapshot.
+        position: commit LSN and number of the last change read, or None before a snapshot.
         end_lsn: end of the last complete transaction.
         durable_lsn: LSN up to which the log can be released.
         batches: batches in flight, in order.
@@ -179,7 +188,7 @@ class _Progress:
 
 
 class PostgresCdcSource(Source):
-    """Reads changes of PostgreSQL tables by logical replication, after a snapshot of their rows."""
+    """Reads changes of PostgreSQL tables through logical replication, after a snapshot of their rows."""
 
     config = PostgresCdcConfig
     _progress: _Progress | None = None
@@ -193,7 +202,9 @@ class PostgresCdcSource(Source):
     def check(self, config: PostgresCdcConfig) -> None:
         """Validate the configuration."""
         if config.slot and not re.fullmatch("[a-z0-9_]{1,63}", config.slot):
-            raise InvalidConfig(f"slot.name {config.slot!r} must be of lower case letters, digits and _, at most 63")
+            raise InvalidConfig(
+                f"invalid slot.name {config.slot!r}: expected 1 to 63 lower-case letters, digits and underscores"
+            )
         for key, patterns in (("table.include.list", config.tables), ("schema.include.list", config.schemas)):
             for pattern in patterns:
                 try:
@@ -202,14 +213,14 @@ class PostgresCdcSource(Source):
                     raise InvalidConfig(f"{key}: invalid regular expression {pattern!r}: {error}") from None
 
     def not_effectively_once(self, config: PostgresCdcConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.snapshot_mode != "never":
-            return "an interrupted snapshot is repeated with different rows; set snapshot.mode to never"
-        return "messages outside of transactions have no position; set messages to false" if config.messages else ""
+            return "an interrupted snapshot is repeated with different rows: set snapshot.mode to never"
+        return "messages outside transactions have no position: set messages to false" if config.messages else ""
 
     def not_parallel(self, config: PostgresCdcConfig) -> str:
-        """Return why only one instance can run; empty if several can."""
-        return "a slot has one reader"
+        """Return why only one instance can run, or an empty string."""
+        return "a replication slot supports only one reader"
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -245,7 +256,11 @@ class PostgresCdcSource(Source):
         if confirmed is None:
             if progress.position is not None and config.snapshot_mode != "when_needed":
                 place = lsn_text(progress.position[0])
-                raise Retry(f"the slot {slot} is gone, and with it the changes since {place}: {lost_remedy(slot)}", 5.0)
+                raise Retry(
+                    f"replication slot {slot!r} no longer exists, and changes since {place} are lost: "
+                    f"{lost_remedy(slot)}",
+                    5.0,
+                )
             progress.position = None
             with contextlib.closing(connect(self._conninfo, is_replication=True)) as making:
                 command(making, f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
@@ -290,7 +305,7 @@ class PostgresCdcSource(Source):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self) -> list[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         if self._snapshot is not None:
             return self._read_snapshot(self._snapshot)
         stream, progress = self._stream, self._progress
@@ -337,7 +352,7 @@ class PostgresCdcSource(Source):
         return records
 
     def _records(self, data: bytes) -> list[Record]:
-        """Return the records of a log message, without changes before the position."""
+        """Return the records of a log message, except changes before the position."""
         progress = self._progress
         assert progress is not None
         try:
@@ -374,7 +389,7 @@ class PostgresCdcSource(Source):
         more = {} if complete is None else {"tables": sorted(complete)}
         return {"lsn": position[0], "index": position[1], **more}
 
-    # -- the rows that are there --------------------------------------------------------------------------------------
+    # -- existing rows ------------------------------------------------------------------------------------------------
 
     def _read_snapshot(self, snapshot: Snapshot) -> list[Record] | None:
         assert self._progress is not None
@@ -383,12 +398,12 @@ class PostgresCdcSource(Source):
             return self._on_their_way(records)
         self._snapshot = None
         self._progress.position = self._behind_snapshot(snapshot)
-        self._log.info("the snapshot is complete; changes follow from %s on", lsn_text(self._progress.position[0]))
+        self._log.info("completed the snapshot; reading changes from %s", lsn_text(self._progress.position[0]))
         self._begin()
         return None
 
     def _snapshot_records(self, snapshot: Snapshot) -> Iterator[list[Record]]:
-        """Yield the rows of all tables; the position is set with the last ones."""
+        """Yield the rows of all tables, and set the position with the last ones."""
         assert self._sql is not None
         assert self._progress is not None
         relations = published_tables(self._sql, self._publication)
@@ -400,7 +415,7 @@ class PostgresCdcSource(Source):
     def _row_records(
         self, reader: RowReader, relations: Sequence[Relation], lsn: int
     ) -> Generator[list[Record], None, list[Record]]:
-        """Yield the rows of tables, and return the last ones once the reader's transaction has ended."""
+        """Yield the rows of tables, and return the last batch once the reader's transaction has ended."""
         moment = Moment(lsn, int(time.time() * 1000))
         waiting: list[Record] = []
         for relation in relations:
@@ -418,7 +433,7 @@ class PostgresCdcSource(Source):
         return waiting
 
     def _added_records(self, relations: Sequence[Relation]) -> Iterator[list[Record]]:
-        """Yield the rows of tables that have joined. The log is not read meanwhile, so that their changes follow."""
+        """Yield the rows of tables that have joined. The log is not read meanwhile, so that changes follow the rows."""
         assert self._stream is not None
         self._reader = RowReader(self._conninfo)
         yield (yield from self._row_records(self._reader, relations, self._stream.seen_lsn))
@@ -426,8 +441,8 @@ class PostgresCdcSource(Source):
     def _behind_snapshot(self, snapshot: Snapshot) -> tuple[int, int]:
         """Return the position at which changes start.
 
-        If the slot already existed, an earlier snapshot may have been interrupted, and its rows are in the topic. Then
-        all changes since the slot was created follow, including those that this snapshot contains: rows deleted
-        meanwhile are not in this snapshot, so their deletions must be sent.
+        If the slot already existed, an earlier snapshot may have been interrupted, and its rows are in the topic. In
+        that case, all changes since the slot was created follow, including those that this snapshot contains: rows
+        deleted meanwhile are not in this snapshot, so their deletions must be sent.
         """
         return (snapshot.lsn if self._confirmed is None else self._confirmed, 0)

@@ -1,14 +1,15 @@
-"""Change records, created from messages of `pgoutput` and from snapshot rows.
+"""Creation of change records from `pgoutput` messages and snapshot rows.
 
     {"op": "u", "before": null, "after": {"id": 1, "name": "x"}, "table": "public.people", "lsn": "0/16B3748", "ts": 1}
 
-``op`` is c, u or d for INSERT, UPDATE and DELETE, r for a row of the snapshot, t for TRUNCATE, m for a message.
-``before`` is the whole row if the table's REPLICA IDENTITY is FULL, else the key, or null if the server did not send
-it. Unchanged values stored out of line are not sent: ``after`` omits them, and ``unchanged`` lists their names. An
-UPDATE that changes the key becomes a d of the old key and a c of the new row, as consumers and compaction work by key.
-As in Debezium, the d has the new key in the property `NEW_KEY`, and the c has the old one in `OLD_KEY`, both as JSON
-objects. With these, the ``jdbc`` sink updates the existing row, so that values that were not sent are kept. Other
-consumers lose such values, unless REPLICA IDENTITY is FULL.
+``op`` is c, u or d for INSERT, UPDATE and DELETE, r for a row of the snapshot, t for TRUNCATE, and m for a message.
+``before`` is the whole row if the table's REPLICA IDENTITY is FULL, otherwise the key, or null if the server did not
+send it. Unchanged values stored out of line are not sent: ``after`` omits them, and ``unchanged`` lists their names.
+
+An UPDATE that changes the key becomes a d of the old key and a c of the new row, because consumers and compaction work
+by key. As in Debezium, the d has the new key in the property `NEW_KEY`, and the c has the old key in `OLD_KEY`, both as
+JSON objects. With these properties, the ``jdbc`` sink updates the existing row and keeps values that were not sent.
+Other consumers lose such values, unless REPLICA IDENTITY is FULL.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Envelope(NamedTuple):
 
     Attributes:
         is_debezium: whether to use Debezium's format, with ``source`` and ``ts_ms``.
-        server: server name in that format.
-        database: database name in that format.
+        server: server name in Debezium's format.
+        database: database name in Debezium's format.
         has_tombstones: whether each d is followed by a record without a value.
     """
 
@@ -69,8 +70,8 @@ class TableShape:
     """A table whose rows are converted to JSON.
 
     Attributes:
-        name: name with schema.
-        is_wanted: whether its changes are selected.
+        name: table name with schema.
+        is_wanted: whether changes of the table are selected.
         key: indexes of the key columns.
     """
 
@@ -98,7 +99,7 @@ class TableShape:
         return self.row(tuple(value if place in self.key else UNCHANGED for place, value in enumerate(values)))
 
     def key_of(self, values: Tuple) -> str | None:
-        """Return a row's key: the value as text, or an object if the key has several columns; None without a key."""
+        """Return a row's key, or None: the column value as a string, or a JSON object of several columns."""
         if not self.key:
             return None
         if len(self.key) > 1:
@@ -108,10 +109,10 @@ class TableShape:
 
 
 class ChangeMaker:
-    """Converts one connection's messages to records.
+    """Converts the messages of a connection to records.
 
     Attributes:
-        moment: of the current transaction.
+        moment: the current transaction and its commit time.
     """
 
     def __init__(
@@ -121,8 +122,8 @@ class ChangeMaker:
 
         Args:
             envelope: format of the records.
-            is_wanted: returns whether a table, given as schema.table, is selected.
-            key_columns: returns a table's primary key columns if the server does not mark them.
+            is_wanted: returns whether a table is selected, called with schema.table.
+            key_columns: returns a table's primary key columns, called if the server does not mark them.
         """
         self.moment = Moment(0, 0)
         self._envelope = envelope
@@ -133,13 +134,13 @@ class ChangeMaker:
     def table(self, relation: Relation) -> TableShape:
         """Return the shape of a table."""
         names = [column.name for column in relation.columns if column.is_key]
-        if relation.identity == "f":  # all columns are marked
+        if relation.identity == "f":  # the server marks all columns
             names = list(self._key_columns(relation))
         key = [place for place, column in enumerate(relation.columns) if column.name in names]
         return TableShape(relation, key, is_wanted=self._is_wanted(f"{relation.schema}.{relation.name}"))
 
     def records(self, message: Message) -> list[Record]:
-        """Return the records of a message, usually one or none."""
+        """Return the records for a message, usually one or none."""
         if isinstance(message, Insert):
             table = self._tables[message.relation]
             return [self._made(table, "c", None, message.new)] if table.is_wanted else []
@@ -163,7 +164,7 @@ class ChangeMaker:
         return []
 
     def snapshot_row(self, table: TableShape, values: Tuple, moment: Moment) -> Record:
-        """Return the record of a snapshot row."""
+        """Return the record for a snapshot row."""
         self.moment = moment
         return self._record(table, "r", "null", table.row(values), table.key_of(values))
 
@@ -171,7 +172,7 @@ class ChangeMaker:
         new, old = message.new, message.old
         if old is None:
             return [self._made(table, "u", None, new)]
-        if not message.is_key:  # the whole old row, including values missing from the new one
+        if not message.is_key:  # whole old row, including values missing from the new one
             new = tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
         if table.key and any(_differ(old[place], new[place]) for place in table.key):
             deleted = self._deleted(table, old, is_key=message.is_key)
@@ -215,7 +216,7 @@ class ChangeMaker:
         try:
             return Record(text.encode(), key, event_time_ms=time_ms)
         except UnicodeEncodeError:
-            reason = f"a change of {'a table' if table is None else table.name} has a text that is not valid UTF-8"
+            reason = f"a change of {'a table' if table is None else table.name} contains invalid UTF-8"
             content = text.encode("utf-8", "surrogateescape")
             return DeadLetter(content, key, event_time_ms=time_ms, reason=reason)
 

@@ -9,27 +9,27 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 JSON_TYPES = frozenset((114, 3802, 199, 3807))
-"""OIDs of the types json, jsonb, and arrays of these."""
+"""OIDs of the types json and jsonb, and of arrays of these."""
 SETTINGS = ("SET datestyle = 'ISO'", "SET intervalstyle = 'postgres'")
 """Session settings that these loaders require."""
 _BETWEEN = re.compile(r" (?=\d)")
-"""The space between day and time, but not the one before BC."""
+"""The space between date and time, but not the one before BC."""
 
 
 class RawJson(str):
-    """Text that is already JSON, with all digits of its numbers."""
+    """A string that is already JSON, with all digits of its numbers."""
 
     __slots__ = ()
 
 
 class SqlText(str):
-    """The database's text for a value that Python does not support, though it supports others of the type."""
+    """A value that Python's type does not support, as represented by the database."""
 
     __slots__ = ()
 
 
 def read_exactly(connection: Connection[Any]) -> None:
-    """Read JSON as text, and intervals, too, since months have no fixed number of days."""
+    """Load JSON as strings, and intervals as well, because months have no fixed number of days."""
     from psycopg.types.string import TextLoader
 
     class JsonLoader(TextLoader):  # type: ignore[misc]
@@ -43,7 +43,7 @@ def read_exactly(connection: Connection[Any]) -> None:
 
 
 def read_all_times(connection: Connection[Any]) -> None:
-    """Read times that Python does not support as text: infinity, years before 1 and above 9999, and 24:00.
+    """Load times that Python does not support as strings: infinity, years before 1 and after 9999, and 24:00.
 
     This makes reading times several times slower.
     """

@@ -20,9 +20,9 @@ CONNECT_S = 10
 MADE_HERE = "made by a postgres-cdc source of Magnetar"
 """Comment on publications that a source may change."""
 STATUS_S = 2.0
-"""How often the source reports to the server up to where its log can be released, in seconds."""
+"""Interval at which the source reports up to which LSN the log can be released, in seconds."""
 _SERVER_WAITS_MS = 300_000
-"""The server's timeout for status reports, in milliseconds: a source whose topic is blocked sends none."""
+"""The server's timeout for status reports, in milliseconds. A source whose topic is blocked sends none."""
 _EPOCH_S = 946_684_800
 _DATA_BYTES = 25  # kind, two LSNs, time
 _KEEPALIVE = struct.Struct(">cQqB")
@@ -37,7 +37,7 @@ def connect(conninfo: dict[str, Any], *, is_replication: bool = False) -> Connec
     """Return an autocommit connection with the settings that `postgres_values` requires.
 
     Raises:
-        InvalidConfig: the library is missing.
+        InvalidConfig: the library is not installed.
         Retry: the server is unavailable or rejects the user.
     """
     psycopg = need("postgres-cdc", "psycopg")
@@ -54,10 +54,10 @@ def connect(conninfo: dict[str, Any], *, is_replication: bool = False) -> Connec
 
 
 def command(connection: Connection[Any], text: str) -> list[tuple[str | None, ...]]:
-    """Run a statement or a command of the replication protocol, and return its rows as texts.
+    """Run a statement or a replication command, and return its rows as strings.
 
     Raises:
-        Retry: the server rejects it or is unavailable.
+        Retry: the server is unavailable or rejects the statement.
     """
     import psycopg
 
@@ -82,12 +82,12 @@ def _line(error: Exception) -> str:
 
 
 def literal(text: str) -> str:
-    """Quote a text as an SQL literal."""
+    """Quote a string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(*names: str) -> str:
-    """Quote a name, with its schema before it, as an SQL identifier."""
+    """Quote a name, optionally preceded by its schema, as an SQL identifier."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
@@ -95,18 +95,18 @@ def identifier(*names: str) -> str:
 
 
 def check_server(connection: Connection[Any]) -> None:
-    """Raise Retry if the server is not set up for logical replication."""
+    """Raise Retry if the server is not configured for logical replication."""
     ((level,),) = command(connection, "SHOW wal_level")
     if level != "logical":
-        raise Retry(f"the server's wal_level is {level}; set wal_level = logical, and restart it")
+        raise Retry(f"server has wal_level = {level}: set wal_level = logical and restart the server")
 
 
 def create_publication(connection: Connection[Any], name: str, tables: Sequence[tuple[str, str]] | None) -> None:
-    """Create a publication if it is missing; ``tables`` is None for all tables of the database."""
+    """Create a publication if it does not exist. ``tables`` is None for all tables of the database."""
     if command(connection, f"SELECT 1 FROM pg_publication WHERE pubname = {literal(name)}"):
         return
     if tables is not None and not tables:
-        raise Retry(f"no table is in table.include.list, so the publication {name} cannot be made; create the tables")
+        raise Retry(f"cannot create publication {name!r}, as no table matches table.include.list: create the tables")
     what = "ALL TABLES" if tables is None else "TABLE " + ", ".join(identifier(*table) for table in tables)
     command(connection, f"CREATE PUBLICATION {identifier(name)} FOR {what}")
     command(connection, f"COMMENT ON PUBLICATION {identifier(name)} IS {literal(MADE_HERE)}")
@@ -116,7 +116,7 @@ def slot_position(connection: Connection[Any], name: str) -> int | None:
     """Return a slot's confirmed LSN, or None if the slot does not exist.
 
     Raises:
-        Retry: the slot is of another kind, or lost.
+        Retry: the slot cannot be used, or has lost its log.
     """
     rows = command(
         connection,
@@ -127,22 +127,24 @@ def slot_position(connection: Connection[Any], name: str) -> int | None:
         return None
     plugin, is_here, confirmed, status = rows[0]
     if plugin != "pgoutput" or is_here != "t":
-        raise Retry(f"the slot {name} is of plugin {plugin} or of another database; name another one in slot.name")
+        raise Retry(
+            f"replication slot {name!r} belongs to plugin {plugin} or another database: set slot.name to another name"
+        )
     if status == "lost":
-        raise Retry(f"the slot {name} has lost its log (max_slot_wal_keep_size); drop it: {lost_remedy(name)}")
+        raise Retry(f"replication slot {name!r} has lost its log (max_slot_wal_keep_size): {lost_remedy(name)}")
     return lsn_of(confirmed or "0/0")
 
 
 def lost_remedy(name: str) -> str:
     """Return the advice for a slot that cannot continue."""
     return (
-        f"SELECT pg_drop_replication_slot({literal(name)}) if it is there; then changes since are read again by a"
-        " snapshot: set snapshot.mode to when_needed"
+        f"drop the slot, if it exists, with SELECT pg_drop_replication_slot({literal(name)}), and set snapshot.mode to "
+        f"when_needed to take a new snapshot"
     )
 
 
 def published_tables(connection: Connection[Any], publication: str) -> list[Relation]:
-    """Return the tables of a publication with their columns; the primary key columns are marked as keys."""
+    """Return the tables of a publication with their columns. Primary key columns are marked as keys."""
     rows = command(
         connection,
         "SELECT c.oid, p.schemaname, p.tablename, c.relreplident, a.attname, a.atttypid, a.attnum = ANY (i.indkey)"
@@ -164,7 +166,7 @@ def published_tables(connection: Connection[Any], publication: str) -> list[Rela
 
 
 def primary_key(connection: Connection[Any], relation: Relation) -> list[str]:
-    """Return a table's primary key columns; empty without a primary key, or if the table is gone."""
+    """Return a table's primary key columns, or an empty list if it has none or no longer exists."""
     rows = command(
         connection,
         "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)"
@@ -180,7 +182,7 @@ class RowReader:
     """Reads the current rows of tables in one transaction."""
 
     def __init__(self, conninfo: dict[str, Any]) -> None:
-        """Begin."""
+        """Connect, and start the transaction."""
         self._reader: Connection[Any] | None = connect(conninfo)
         self._begin()
 
@@ -189,7 +191,7 @@ class RowReader:
         command(self._reader, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def rows(self, table: Relation, count: int) -> Iterator[list[tuple[str | None, ...]]]:
-        """Yield the rows of a table in batches of `count`, with all values as text."""
+        """Yield the rows of a table in batches of `count`, with all values as strings."""
         assert self._reader is not None
         columns = ", ".join(f"{identifier(column.name)}::text" for column in table.columns)
         query = f"SELECT {columns} FROM ONLY {identifier(table.schema, table.name)}"
@@ -201,7 +203,7 @@ class RowReader:
         command(self._reader, "CLOSE rows")
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         if self._reader is not None:
             self._reader.close()
 
@@ -210,7 +212,7 @@ class Snapshot(RowReader):
     """Reads the rows of tables as of one LSN."""
 
     def __init__(self, conninfo: dict[str, Any], slot: str) -> None:
-        """Take a snapshot; ``slot`` is the name of a temporary slot that exists as long as the snapshot."""
+        """Take a snapshot, held by a temporary slot with the name ``slot``."""
         self._holder = connect(conninfo, is_replication=True)
         self._reader = None
         try:
@@ -226,7 +228,7 @@ class Snapshot(RowReader):
         self.lsn = lsn_of(point or "0/0")
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close both connections."""
         super().close()
         self._holder.close()
 
@@ -235,17 +237,17 @@ class Snapshot(RowReader):
 
 
 class LogStream:
-    """The log from an LSN on, over one connection.
+    """The log, starting at an LSN, over one connection.
 
     Attributes:
-        seen_lsn: LSN up to which the server has sent everything, as last reported.
+        seen_lsn: LSN up to which the server has sent the whole log, as last reported.
     """
 
     def __init__(self, connection: Connection[Any], slot: str, start_lsn: int, options: dict[str, str]) -> None:
-        """Begin.
+        """Start replication.
 
         Raises:
-            Retry: the slot is in use, or does not exist.
+            Retry: the slot is in use or does not exist.
         """
         from psycopg.pq import ExecStatus
 
@@ -280,13 +282,13 @@ class LogStream:
                 if count < 0:
                     result = self._pg.get_result()
                     cause = result.error_message if result is not None else b""
-                    raise ReplicationLost(_text(cause) or "the server has ended the replication")
+                    raise ReplicationLost(_text(cause) or "server ended replication")
                 left_s = 0.0 if self._must_tell else max(deadline_s - time.monotonic(), 0.0)
                 if not select.select([self._socket], [], [], left_s)[0]:
                     return None
                 self._pg.consume_input()
         except (psycopg.Error, OSError, ValueError) as error:
-            raise ReplicationLost(f"the replication has ended: {_line(error)}") from error
+            raise ReplicationLost(f"replication connection lost: {_line(error)}") from error
 
     def _taken(self, data: bytes) -> bytes | None:
         kind = data[:1]
@@ -299,11 +301,11 @@ class LogStream:
         return None
 
     def tell(self, durable_lsn: int, *, asks: bool = False) -> None:
-        """Report to the server up to where its log can be released, if a report is due or requested.
+        """Report the LSN up to which the log can be released, if a report is due or requested.
 
         Args:
             durable_lsn: LSN to report.
-            asks: whether to report at once, and request the LSN up to which the server has sent its log.
+            asks: whether to report immediately and request the LSN up to which the server has sent its log.
 
         Raises:
             ReplicationLost: the connection was lost.
@@ -320,9 +322,9 @@ class LogStream:
             self._pg.put_copy_data(_STATUS.pack(b"r", seen, durable_lsn, durable_lsn, time_us, asks))
             while self._pg.flush():
                 if not select.select([], [self._socket], [], CONNECT_S)[1]:
-                    raise ReplicationLost(f"the server has taken nothing for {CONNECT_S} s")
+                    raise ReplicationLost(f"server accepted no data for {CONNECT_S} s")
         except (psycopg.Error, OSError, ValueError) as error:
-            raise ReplicationLost(f"the replication has ended: {_line(error)}") from error
+            raise ReplicationLost(f"replication connection lost: {_line(error)}") from error
 
     def close(self) -> None:
         """Close the connection."""

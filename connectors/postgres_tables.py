@@ -1,12 +1,12 @@
-"""The tables that `postgres_cdc_source` follows, including those that join later.
+"""The tables that `postgres_cdc_source` follows, including tables that join later.
 
-A publication with a list of tables does not include tables that are created later, or that an update of the source adds
-to its include list. They are added here. The existing rows of such a table are read once all transactions that were
-running at that time have ended: until then, some of its changes may be neither in the log nor visible. The log up to
-that time is read first, as it may contain changes of an earlier table with the same name.
+A publication with a list of tables does not include tables that are created later, or added to the include list by an
+update of the source. This module adds such tables. Their existing rows are read once all transactions that were running
+at that time have ended: until then, some changes may be neither in the log nor visible. The log up to that time is read
+first, as it may contain changes of an earlier table with the same name.
 
-Only publications that a source created are changed, and only tables with a replica identity are added: without one the
-server would refuse updates and deletes. Other tables are named in the log, with the command to run.
+Only publications created by a source are changed, and only tables with a replica identity are added: without one, the
+server would reject updates and deletes. Other tables are logged, with the command to run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 LOOK_S = 5.0
 """Interval at which to check for new tables, in seconds."""
 WAIT_S = 0.5
-"""Seconds between two looks while a table waits for transactions to end."""
+"""Interval between checks while a table waits for transactions to end, in seconds."""
 AGAIN_S = 60.0
-"""Seconds before a table that could not be added is tried again."""
+"""Seconds before retrying to add a table."""
 LOCK_MS = 1000
-"""Adding a table waits so long for its lock: meanwhile nothing else is read."""
+"""Lock timeout for adding a table, in milliseconds. No changes are read meanwhile."""
 
 
 def existing_tables(sql: Connection[Any], is_wanted: Callable[[str], bool]) -> list[tuple[str, str]]:
-    """Return schema and name of the selected tables; ``is_wanted`` is called with ``schema.table``."""
+    """Return schema and name of the selected tables. ``is_wanted`` is called with ``schema.table``."""
     rows = command(
         sql,
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -46,16 +46,16 @@ def existing_tables(sql: Connection[Any], is_wanted: Callable[[str], bool]) -> l
 
 
 class FollowedTables:
-    """The tables of a publication with a list.
+    """The tables of a publication that has a list of tables.
 
     Attributes:
-        complete: ids of the tables whose rows were read; None if rows are not read.
+        complete: IDs of the tables whose rows were read, or None if rows are not read.
     """
 
     def __init__(
         self, sql: Connection[Any], publication: str, is_wanted: Callable[[str], bool], log: logging.Logger
     ) -> None:
-        """Create it without tables."""
+        """Create an object without tables."""
         self._sql, self._publication, self._is_wanted, self._log = sql, publication, is_wanted, log
         self.complete: set[int] | None = None
         self._waiting: dict[int, tuple[int, int]] = {}
@@ -67,7 +67,7 @@ class FollowedTables:
         """Start reading rows, except those of complete tables.
 
         Args:
-            complete: ids of the tables whose rows were read; None for all tables of the publication.
+            complete: IDs of the tables whose rows were read, or None for all tables in the publication.
         """
         self.complete = {table.id for table in self._published()} if complete is None else set(complete)
 
@@ -118,7 +118,9 @@ class FollowedTables:
             if transaction <= int(oldest or 0) and lsn <= seen_lsn:
                 ready.append(table)
             elif transaction > int(oldest or 0):
-                self._say(logging.INFO, f"{table.schema}.{table.name} is read once transaction {oldest} has ended")
+                self._say(
+                    logging.INFO, f"waiting for transaction {oldest} to end before reading {table.schema}.{table.name}"
+                )
         if len(ready) < len(new):
             self._due_s = time.monotonic() + WAIT_S
         return ready
@@ -128,7 +130,7 @@ class FollowedTables:
         if may != "t":
             self._say(
                 logging.ERROR,
-                f"the rows of {table.schema}.{table.name} cannot be read, only its changes: grant SELECT on the table",
+                f"cannot read the rows of {table.schema}.{table.name}, only its changes: grant SELECT on the table",
             )
         return may == "t"
 
@@ -159,23 +161,23 @@ class FollowedTables:
     def _add(self, table: tuple[str, str], *, is_own: bool) -> None:
         shown = ".".join(table)
         change = f"ALTER PUBLICATION {identifier(self._publication)} ADD TABLE {identifier(*table)}"
-        missing = f"{shown} is in the include list, but the publication {self._publication} does not have it"
+        missing = f"table {shown} is in the include list but not in publication {self._publication}"
         self._again_s[table] = time.monotonic() + AGAIN_S
         if not is_own:
-            self._say(logging.ERROR, f"{missing}, and was not made by a source: run {change}")
+            self._say(logging.ERROR, f"{missing}, which was not created by a source: run {change}")
             return
         if not self._has_identity(table):
-            # The server would refuse updates and deletes of applications.
-            self._say(logging.ERROR, f"{missing}: it needs a primary key, or a REPLICA IDENTITY, and {change}")
+            # The server would reject updates and deletes from applications.
+            self._say(logging.ERROR, f"{missing}: add a primary key or REPLICA IDENTITY, and run {change}")
             return
         command(self._sql, f"SET lock_timeout = '{LOCK_MS}ms'")
         try:
             command(self._sql, change)
         except Retry as error:
-            self._say(logging.ERROR, f"{missing}: {error}. If this persists, have its owner run {change}")
+            self._say(logging.ERROR, f"{missing}: {error}; if this persists, run {change} as the table owner")
         else:
-            del self._again_s[table]  # one of the same name may follow
-            self._log.info("added %s to the publication %s", shown, self._publication)
+            del self._again_s[table]  # the name may be reused
+            self._log.info("added table %s to publication %s", shown, self._publication)
         finally:
             command(self._sql, "RESET lock_timeout")
 
@@ -190,7 +192,7 @@ class FollowedTables:
         return found == [("t",)]
 
     def _say(self, level: int, text: str) -> None:
-        """Log a text once."""
+        """Log a message, but only once."""
         if text not in self._said:
             self._said.add(text)
             self._log.log(level, text)

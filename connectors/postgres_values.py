@@ -1,8 +1,8 @@
-"""Conversion of PostgreSQL values from text to JSON without loss of digits.
+"""Lossless conversion of PostgreSQL values from text to JSON.
 
 Integer and floating-point types become numbers, ``numeric`` a string with all digits, ``bytea`` base64, and times ISO
-8601 strings; ``json`` and ``jsonb`` stay as they are, and all other types become strings as PostgreSQL displays them.
-The ``jdbc`` sink accepts this format.
+8601 strings. ``json`` and ``jsonb`` are unchanged, and all other types become strings as displayed by PostgreSQL. The
+``jdbc`` sink accepts this format.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ _ENCODERS: Mapping[int, Callable[[str], str]] = {
 
 
 def encoder_of(type_oid: int) -> Callable[[str], str]:
-    """Return the function that converts a type's text to JSON."""
+    """Return the function that converts a type's text format to JSON."""
     return _ENCODERS.get(type_oid, quoted)

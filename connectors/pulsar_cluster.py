@@ -28,28 +28,32 @@ class PulsarClusterConfig:
     """Connection settings of the ``pulsar`` connectors."""
 
     service_url: str = option(
-        "The other cluster, pulsar://host:port, or pulsar+ssl://host:port with TLS; several hosts with commas between"
-        " them."
+        "Service URL of the other cluster: pulsar://host:port, or pulsar+ssl://host:port with TLS. Separate multiple "
+        "hosts with commas."
     )
     auth_plugin: str = option(
-        "What shows it who the connector is: token, basic, tls, oauth2, or Pulsar's class of one of these; empty for"
-        " nothing.",
+        "Authentication plugin: token, basic, tls, oauth2, or the name of Pulsar's class for one of these; empty for "
+        "no authentication.",
         default="",
         aliases=("authPluginClassName",),
     )
     auth_params: str = option(
-        "What the plugin takes, such as token:…, or file:///path on the workers.", default="", secret=True
+        "Parameters of the authentication plugin, such as token:…, or file:///path on the workers.",
+        default="",
+        secret=True,
     )
     tls_trust_certs_file_path: str = option(
-        "File with the certificates, in PEM, that sign those of brokers; empty for those of the system.", default=""
+        "PEM file with trusted CA certificates; empty for the system certificates.", default=""
     )
     tls_certificate_file_path: str = option(
-        "The connector's certificate, in PEM, where brokers ask for one.", default=""
+        "PEM file with the connector's certificate, for brokers that require one.", default=""
     )  # fmt: skip
-    tls_key_file_path: str = option("Its key, in PEM.", default="")
-    tls_allow_insecure_connection: bool = option("Accept any broker certificate; for testing only.", default=False)
+    tls_key_file_path: str = option("PEM file with the private key of that certificate.", default="")
+    tls_allow_insecure_connection: bool = option(
+        "Whether to accept any broker certificate; for testing only.", default=False
+    )
     tls_enable_hostname_verification: bool = option(
-        "The certificate of a broker must name the host that is connected to.",
+        "Whether to verify that a broker's certificate matches its host name.",
         default=True,
         aliases=("tlsHostnameVerificationEnable",),
     )
@@ -64,7 +68,7 @@ _NAMES = {
     "tls_allow_insecure_connection": "tlsAllowInsecureConnection",
     "tls_hostname_verification": "tlsEnableHostnameVerification",
 }
-"""Client settings -> fields."""
+"""Option names by client setting."""
 
 
 def security_of(config: PulsarClusterConfig) -> ClientSecurity:
@@ -82,36 +86,38 @@ def security_of(config: PulsarClusterConfig) -> ClientSecurity:
 
 
 def check_cluster(config: PulsarClusterConfig, topics: list[str], key: str, admin_url: str = "") -> None:
-    """Validate addresses, credentials and topic names. Raises InvalidConfig, naming the field."""
+    """Validate addresses, credentials and topic names. Raises InvalidConfig with the option name."""
     try:
         parse_service_url(config.service_url)
     except InvalidConfig as error:
-        raise InvalidConfig(f"serviceUrl: {error}") from error
+        raise InvalidConfig(f"invalid serviceUrl: {error}") from error
     if not is_built_in(config.auth_plugin):
-        # When validating a config, a worker must not import the deployer's code.
+        # A worker must not import the deployer's code when validating a config.
         raise InvalidConfig(
-            f"unknown authPlugin {config.auth_plugin[:80]!r}: expected token, basic, tls or oauth2, or Pulsar's names"
-            " of these"
+            f"unknown authPlugin {config.auth_plugin[:80]!r}: expected token, basic, tls, oauth2, or the Pulsar class "
+            f"name of one of these"
         )
     with named(_NAMES):
         ClientCredentials(security_of(config)).check_url(config.service_url, admin_url or None)
     if not topics:
-        raise InvalidConfig(f"{key} is empty; give the name of a topic")
+        raise InvalidConfig(f"{key} must not be empty")
     for topic in topics:
         try:
             parse_topic_name(topic)
         except InvalidTopicName as error:
-            raise InvalidConfig(f"{key}: {error}") from error
+            raise InvalidConfig(f"invalid {key}: {error}") from error
 
 
 def check_key(field: str, uri: str) -> None:
-    """Reject a key given in the config itself, which others may read. Raises InvalidConfig."""
+    """Reject a key that is included in the config, where others may read it. Raises InvalidConfig."""
     if uri.startswith("data:") or "PRIVATE KEY" in uri:
-        raise InvalidConfig(f"{field}: put the key into a file on the workers, and give file:///path")
+        raise InvalidConfig(
+            f"{field} must not contain the key itself: store it in a file on the workers, and set file:///path"
+        )
 
 
 def encrypting(names: Sequence[str], uri: str) -> dict[str, Any]:
-    """Return the producer settings for encryption with a public key; empty without names."""
+    """Return the producer settings for encryption with a public key; empty without key names."""
     return {"encryption_keys": tuple(names), "crypto_key_reader": UriKeyReader(uri)} if names else {}
 
 
@@ -119,7 +125,7 @@ def decrypting(uri: str, action: str, *, is_ordered: bool) -> dict[str, Any]:
     """Return the consumer settings for decryption with a private key.
 
     Args:
-        uri: URI of the key; empty for none.
+        uri: URI of the key; empty for no key.
         action: FAIL, DISCARD or CONSUME.
         is_ordered: with FAIL, whether reading must stop at an entry that cannot be decrypted.
     """
@@ -132,10 +138,10 @@ def decrypting(uri: str, action: str, *, is_ordered: bool) -> dict[str, Any]:
 
 
 def connected(config: PulsarClusterConfig, use: Callable[[Client], _T]) -> tuple[Client, _T]:
-    """Return a client and the object that `use` opens with it; the client is closed if that fails.
+    """Return a client and the object that `use` opens with it. On failure, the client is closed.
 
     Raises:
-        Retry: the cluster is unavailable or refuses the request.
+        Retry: the cluster is unavailable or rejects the request.
     """
     security = security_of(config).to_dict()
     settings = ClientConfig(operation_timeout_s=OPERATION_S, backoff_max_ms=1000, **security)
@@ -150,11 +156,11 @@ def connected(config: PulsarClusterConfig, use: Callable[[Client], _T]) -> tuple
 
 
 def away(config: PulsarClusterConfig, error: MagnetarError | str, url: str = "") -> Retry:
-    """Return the error for an unavailable or refusing cluster, with its URL, by default `service_url`."""
+    """Return the error for a failed request to a cluster, with its URL, by default `service_url`."""
     where = url or config.service_url
     if isinstance(error, str):
         return Retry(f"{where}: {error}")
     text = renamed(str(error), _NAMES)
     if isinstance(error, AuthenticationError | AuthorizationError) and not config.auth_plugin:
-        text = f"{text.partition('; it requires authentication')[0]}; give authPlugin and authParams"
+        text = f"{text.partition('; it ')[0]}: set authPlugin and authParams"
     return Retry(f"{where}: {type(error).__name__}: {text}")

@@ -1,8 +1,8 @@
 """The ``pulsar`` sink writes records to a topic in another cluster, Apache Pulsar or Magnetar.
 
-A batch is written once the other cluster has stored each of its messages. With EFFECTIVELY_ONCE, producers there are
-named after the sink and the record's source topic, and use the record's sequence id: the other cluster's deduplication,
-which the sink enables for the topic and verifies, drops messages that are sent again.
+A batch is written once the other cluster has stored all its messages. With EFFECTIVELY_ONCE, the other cluster's
+deduplication drops resent messages. The sink enables deduplication for the topic and verifies it. Its producers are
+named after the sink and the record's source topic, and use the record's sequence ID.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _SEND_S = 5.0
 class PulsarSinkConfig(PulsarClusterConfig):
     """Settings of the ``pulsar`` sink."""
 
-    topic: str = option("Its topic.", aliases=("topicName",))
+    topic: str = option("Target topic in the other cluster.", aliases=("topicName",))
     admin_url: str = option(
-        "Its REST interface, http://host:port or https://host:port, by which deduplication is switched on; for"
-        " EFFECTIVELY_ONCE only.",
+        "Admin URL of the other cluster, http://host:port or https://host:port, for enabling deduplication. Required "
+        "for EFFECTIVELY_ONCE.",
         default="",
     )
-    compression_type: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = option("Of messages.", default="NONE")
-    encryption_keys: list[str] = option(
-        "Names of the public key for encrypting messages; empty for no encryption.", default=[]
+    compression_type: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = option(
+        "Compression of messages.", default="NONE"
     )
-    crypto_public_key: str = option("Location of that key, file:///path on the workers.", default="")
+    encryption_keys: list[str] = option("Key names for encrypting messages; empty for no encryption.", default=[])
+    crypto_public_key: str = option("Public key for encrypting messages, as file:///path on the workers.", default="")
 
 
 class PulsarSink(Sink):
@@ -59,24 +59,24 @@ class PulsarSink(Sink):
     config = PulsarSinkConfig
 
     def __init__(self) -> None:
-        """Create an unconnected sink. Stored messages are remembered when it is opened again."""
+        """Create an unconnected sink. The list of stored messages is kept when the sink is reopened."""
         self._stored: set[tuple[str, str]] = set()
         self._client: Client | None = None
 
     def check(self, config: PulsarSinkConfig) -> None:
         """Validate the configuration."""
         if config.admin_url and not config.admin_url.startswith(("http://", "https://")):
-            raise InvalidConfig(f"adminUrl: {config.admin_url!r} is not http://host:port")
+            raise InvalidConfig(
+                f"invalid adminUrl {config.admin_url!r}: expected http://host:port or https://host:port"
+            )
         check_cluster(config, [config.topic], "topic", config.admin_url)
         check_key("cryptoPublicKey", config.crypto_public_key)
         if bool(config.encryption_keys) != bool(config.crypto_public_key):
-            raise InvalidConfig(
-                "encryptionKeys and cryptoPublicKey: one says how the key is called, the other where it is; give both"
-            )
+            raise InvalidConfig("encryptionKeys and cryptoPublicKey must be set together")
 
     def not_effectively_once(self, config: PulsarSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "" if config.admin_url else "deduplication of the other cluster is not known to be on; give adminUrl"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "" if config.admin_url else "deduplication in the other cluster cannot be verified: set adminUrl"
 
     def batching(self, config: PulsarSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -96,14 +96,14 @@ class PulsarSink(Sink):
         self._client, parts = connected(config, lambda client: client.get_topic_partitions(config.topic))
         if context.is_exact and parts != [parse_topic_name(config.topic).text]:
             raise InvalidConfig(
-                f"topic: {config.topic} has {len(parts)} partitions, among which a record that comes again has no place"
-                " of its own; for EFFECTIVELY_ONCE give one of them, or a topic without partitions"
+                f"topic {config.topic!r} has {len(parts)} partitions: EFFECTIVELY_ONCE requires a single partition or "
+                f"a non-partitioned topic"
             )
         if not context.is_exact:
             self._producer("")
 
     def _producer(self, source: str) -> Producer:
-        """Return the producer for records from a topic; a single one unless the sink is effectively once."""
+        """Return the producer for records from a topic, or the shared producer if the sink is not effectively once."""
         if (known := self._producers.get(source)) is not None:
             return known
         config, context = self._config, self._context
@@ -118,7 +118,7 @@ class PulsarSink(Sink):
             settings = replace(
                 settings,
                 name=f"{context.incarnation}/{source}",
-                batching=False,  # a retry might split batches differently, and deduplication works on whole batches
+                batching=False,  # a retry might split batches differently, but deduplication works on whole batches
                 guard=memory_guard(
                     config.admin_url, config.topic, credentials=self._credentials, timeout_s=OPERATION_S
                 ),
@@ -147,7 +147,7 @@ class PulsarSink(Sink):
         raise away(self._config, failed[min(failed)])
 
     def _send(self, messages: Mapping[int, tuple[Record, bytes]]) -> dict[int, MagnetarError]:
-        """Send messages, wait for all outcomes, and return the errors of those that failed."""
+        """Send messages, wait for all outcomes, and return the errors of failed messages."""
         answers = _Answers(len(messages))
         is_exact = self._context.is_exact
         for index, (record, value) in messages.items():
@@ -174,7 +174,7 @@ class PulsarSink(Sink):
 
 
 class _Answers:
-    """Outcomes of a batch's messages; set on the client's thread."""
+    """Outcomes of a batch's messages, set on the client's thread."""
 
     def __init__(self, count: int) -> None:
         self.failed: dict[int, MagnetarError] = {}
@@ -198,9 +198,9 @@ class _Answers:
         return answered
 
     def wait(self) -> None:
-        """Wait until all callbacks were called, at the latest after the send timeout."""
+        """Wait until all callbacks have been called, but no longer than three send timeouts."""
         if not self._all.wait(3 * _SEND_S):
-            raise TimeoutError(f"{self._left} messages are not answered after {3 * _SEND_S:g} s")
+            raise TimeoutError(f"{self._left} messages were not confirmed within {3 * _SEND_S:g} s")
 
 
 def _as_bytes(value: Any, index: int) -> bytes:
@@ -212,4 +212,4 @@ def _as_bytes(value: Any, index: int) -> bytes:
     try:
         return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise RecordRefused(f"the value is not bytes, text or valid JSON: {error}", index) from error
+        raise RecordRefused(f"value is not bytes, a string or valid JSON: {error}", index) from error

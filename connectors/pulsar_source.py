@@ -1,12 +1,13 @@
 """The ``pulsar`` source reads messages from another cluster, Apache Pulsar or Magnetar.
 
-The instances share a subscription there. A message is acknowledged once its record is durable here; if the source or
-the other cluster fails in between, it is redelivered. Keys, properties and event times are preserved.
+The instances share a subscription in the other cluster. A message is acknowledged once its record is durable here. If
+the source or the other cluster fails before that, the message is redelivered. Keys, properties and event times are
+preserved.
 
 EFFECTIVELY_ONCE requires one non-partitioned topic, or one partition. The position is the last message read. The
-subscription delivers all messages after the last acknowledged one, which is never after the stored position; so
-messages up to the position are duplicates, and skipped. Messages must not expire there (message TTL), as later messages
-would be mistaken for them.
+subscription delivers all messages after the last acknowledged one, which is never after the stored position. Messages
+up to the position are therefore duplicates, and are skipped. Messages must not expire in the other cluster (message
+TTL), because later messages would be mistaken for them.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ _AWAY_S = 1.0
 class PulsarSourceConfig(PulsarClusterConfig):
     """Settings of the ``pulsar`` source."""
 
-    topics: list[str] = option("Its topics.", aliases=("topic", "topicName"))
+    topics: list[str] = option("Topics in the other cluster.", aliases=("topic", "topicName"))
     subscription_name: str = option(
-        "The subscription there; empty for the source's name, tenant/namespace/name.", default=""
+        "Subscription in the other cluster; empty for the source name, tenant/namespace/name.", default=""
     )
     subscription_type: Literal["Exclusive", "Failover", "Shared", "Key_Shared"] = option(
-        "How instances share the messages; Failover keeps the order of each partition.", default="Failover"
+        "How instances share the messages. Failover preserves the order of each partition.", default="Failover"
     )
     subscription_position: Literal["Earliest", "Latest"] = option(
-        "Where a new subscription begins.", default="Earliest"
+        "Where a new subscription starts.", default="Earliest"
     )  # fmt: skip
     receiver_queue_size: int = option("Maximum number of prefetched messages.", default=1000, limits=(1, 100_000))
     crypto_private_key: str = option(
-        "Private key for encrypted messages, file:///path on the workers; empty for none.", default=""
+        "Private key for decrypting messages, as file:///path on the workers; empty for no decryption.", default=""
     )
     crypto_failure_action: Literal["FAIL", "DISCARD", "CONSUME"] = option(
-        "What becomes of messages that cannot be decrypted: FAIL, they come again, and an ordered subscription stops;"
-        " DISCARD; CONSUME, as they are.",
+        "Action for messages that cannot be decrypted. FAIL: the messages are redelivered, and an ordered subscription "
+        "stops; DISCARD: the messages are dropped; CONSUME: the messages are delivered encrypted.",
         default="FAIL",
     )
 
@@ -73,11 +74,11 @@ class PulsarSource(Source):
         check_key("cryptoPrivateKey", config.crypto_private_key)
 
     def not_effectively_once(self, config: PulsarSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if len(config.topics) > 1:
-            return "several topics are not read in the same order again; give one of them in topics"
+            return "the order of messages from several topics varies: set only one topic in topics"
         if config.subscription_type not in ("Exclusive", "Failover"):
-            return f"subscriptionType {config.subscription_type} keeps no order; give Failover"
+            return f"subscriptionType {config.subscription_type} does not preserve order: use Failover"
         return ""
 
     def open(self, config: PulsarSourceConfig, context: SourceContext) -> None:
@@ -111,14 +112,14 @@ class PulsarSource(Source):
         parts = client.get_topic_partitions(topic)
         if parts != [parse_topic_name(topic).text]:
             raise InvalidConfig(
-                f"topics: {topic} has {len(parts)} partitions, which are not read in the same order again; for"
-                " EFFECTIVELY_ONCE have a source for each partition"
+                f"topic {topic!r} has {len(parts)} partitions, whose order varies: for EFFECTIVELY_ONCE create a "
+                f"source for each partition"
             )
         if context.parallelism > 1:
-            raise InvalidConfig("EFFECTIVELY_ONCE has one reader for a topic: parallelism must be 1")
+            raise InvalidConfig("EFFECTIVELY_ONCE allows only one reader per topic: set parallelism to 1")
 
     def read(self) -> Sequence[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         consumer = self._consumer
         assert consumer is not None
         try:
@@ -148,11 +149,11 @@ class PulsarSource(Source):
         elif self._away_since_s is None:
             self._away_since_s = now_s
         elif now_s - self._away_since_s > _AWAY_S:
-            raise away(self._config, "the connection to the broker is lost")
+            raise away(self._config, "connection to the broker lost")
 
     def _durable(self, consumer: Consumer, messages: Sequence[Message]) -> None:
         if consumer is not self._consumer:
-            return  # read before the source was reopened; they are redelivered
+            return  # read before the source was reopened, so redelivered
         try:
             if self._is_exact:
                 consumer.acknowledge_cumulative(messages[-1])

@@ -1,6 +1,6 @@
 """Shared parts of the ``rabbitmq`` source and sink: connection settings, and a connection with its own thread.
 
-The thread answers heartbeats while the pipeline is busy, and runs the callbacks. Shared state is guarded by one
+The thread responds to heartbeats while the pipeline is busy, and runs the callbacks. Shared state is guarded by one
 condition (`RabbitConnection.condition`). When the thread ends, for any reason, it sets `RabbitConnection.trouble` and
 wakes all waiters.
 """
@@ -28,9 +28,9 @@ _CLOSE_S = 5.0
 class RabbitConfig:
     """Connection settings of the ``rabbitmq`` connectors."""
 
-    host: str = option("Host of the server.")
-    port: int = option("Port.", default=5672, limits=(1, 65_535))
-    virtual_host: str = option("The virtual host.", default="/")
+    host: str = option("Server host.")
+    port: int = option("Server port.", default=5672, limits=(1, 65_535))
+    virtual_host: str = option("Virtual host.", default="/")
     username: str = option("User name.", default="guest", secret=True)
     password: str = option("Password of the user.", default="guest", secret=True)
     connection_name: str = option("Name of the connection on the server; empty for the connector's name.", default="")
@@ -38,55 +38,57 @@ class RabbitConfig:
         "Maximum number of channels; 0 for the server's limit.", default=0, limits=(0, 65_535)
     )
     requested_frame_max: int = option(
-        "Maximum bytes of a frame; 0 for the server's limit.", default=0, limits=(0, 131_072)
+        "Maximum frame size in bytes; 0 for the server's limit.", default=0, limits=(0, 131_072)
     )
     connection_timeout: int = option("Connection timeout in milliseconds.", default=60_000, limits=(100, 600_000))
     handshake_timeout: int = option(
-        "Milliseconds until the connection is open, and for an answer.", default=10_000, limits=(100, 600_000)
+        "Timeout for the handshake and for responses, in milliseconds.", default=10_000, limits=(100, 600_000)
     )
-    requested_heartbeat: int = option("Seconds between heartbeats; 0 for none.", default=60, limits=(0, 3600))
+    requested_heartbeat: int = option(
+        "Interval between heartbeats, in seconds; 0 for no heartbeats.", default=60, limits=(0, 3600)
+    )
     ssl: bool = option("Whether to use TLS.", default=False)
-    ssl_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
-    key_header: str = option("The header with the record's key; empty for none.", default="pulsar-key")
+    ssl_ca_file: str = option("PEM file with trusted CA certificates; empty for the system certificates.", default="")
+    key_header: str = option("Header that contains the record key; empty for no key.", default="pulsar-key")
 
 
 def check(config: RabbitConfig) -> None:
-    """Raise InvalidConfig, naming the field, if settings contradict each other."""
+    """Raise InvalidConfig, with the option name, for invalid or contradictory settings."""
     if not config.host.strip() or "/" in config.host:
         raise InvalidConfig(f"invalid host {config.host!r}: expected a host name or address")
     if 0 < config.requested_frame_max < 4096:
         raise InvalidConfig("requestedFrameMax must be 0 or at least 4096")
     if config.ssl_ca_file and not config.ssl:
-        raise InvalidConfig("sslCaFile: it needs ssl")
+        raise InvalidConfig("sslCaFile requires ssl")
     check_name("keyHeader", config.key_header)
 
 
 def check_name(key: str, text: str) -> None:
-    """Raise InvalidConfig if a text is too long for a name in AMQP."""
+    """Raise InvalidConfig if a string is too long for a name in AMQP."""
     if fault := fault_of_name(text):
         raise InvalidConfig(f"{key} {fault}")
 
 
 def fault_of_name(text: str) -> str:
-    """Return why a text is not a valid name in AMQP; empty if it is."""
+    """Return why a string is not a valid name in AMQP, or an empty string."""
     length = len(text.encode(errors="surrogatepass"))
-    return f"has {length} bytes, and AMQP takes {SHORT_TEXT_MAX}" if length > SHORT_TEXT_MAX else ""
+    return f"must not exceed {SHORT_TEXT_MAX} bytes, but has {length}" if length > SHORT_TEXT_MAX else ""
 
 
 class RabbitConnection:
-    """One connection with one channel, from `connect` to `close`.
+    """A connection with one channel, from `connect` to `close`.
 
     Attributes:
-        condition: guards the state that callbacks change; notified by them.
+        condition: guards the state changed by callbacks, which notify it.
         trouble: why the connection or the channel is closed; empty while it is open.
-        refusal: the code with which the server closed the channel; 0 if it did not.
-        frame_max: maximum bytes of a frame, and so of a message's properties.
-        blocked: why the server has blocked the connection; empty if it has not.
-        channel: the library's channel; to be used on its thread only (`call`).
+        refusal: code with which the server closed the channel, or 0.
+        frame_max: maximum frame size in bytes, which also limits a message's properties.
+        blocked: why the server has blocked the connection, or an empty string.
+        channel: the library's channel, to be used only on the library's thread (`call`).
     """
 
     def __init__(self, config: RabbitConfig, name: str) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected connection."""
         self.condition = threading.Condition()
         self.trouble = ""
         self.refusal = 0
@@ -107,7 +109,7 @@ class RabbitConnection:
             try:
                 context = ssl.create_default_context(cafile=config.ssl_ca_file or None)
             except (OSError, ssl.SSLError) as error:
-                raise InvalidConfig(f"sslCaFile {config.ssl_ca_file!r} cannot be read: {error}") from error
+                raise InvalidConfig(f"cannot read sslCaFile {config.ssl_ca_file!r}: {error}") from error
             more["ssl_options"] = pika.SSLOptions(context, config.host)
         self._parameters = pika.ConnectionParameters(
             config.host,
@@ -125,14 +127,14 @@ class RabbitConnection:
         self._thread = threading.Thread(target=self._run, name=f"rabbitmq {name}", daemon=True)
 
     def connect(self) -> None:
-        """Connect, and open the channel.
+        """Connect and open the channel.
 
         Raises:
             Retry: the server is unavailable or rejects the login.
         """
         self._thread.start()
         seconds = (self._config.connection_timeout + self._config.handshake_timeout) / 1000
-        self.wait(lambda: self._is_open, seconds, "a channel")
+        self.wait(lambda: self._is_open, seconds, "open channel")
 
     def call(self, action: Callable[[], object]) -> None:
         """Schedule an action on the library's thread.
@@ -145,20 +147,20 @@ class RabbitConnection:
         def run() -> None:
             try:
                 action()
-            except Exception as error:  # noqa: BLE001  any error of the library is passed on to the waiter
+            except Exception as error:  # noqa: BLE001  every library error is passed to the waiter
                 self._fail(f"{type(error).__name__}: {error}")
 
         try:
             self._connection.ioloop.add_callback_threadsafe(run)
-        except Exception as error:  # a loop that was just closed raises various errors
+        except Exception as error:  # a loop that has just been closed raises various errors
             raise Retry(f"{self._where}: {error}") from error
 
     def ask(self, action: Callable[[Callable[[Any], None]], object], what: str) -> Any:
-        """Call a channel method and return the server's answer.
+        """Call a channel method and return the server's response.
 
         Args:
             action: calls the method with the given callback.
-            what: what is being waited for, for error messages.
+            what: name of the expected response, for error messages.
         """
         answers: list[Any] = []
 
@@ -183,7 +185,7 @@ class RabbitConnection:
                 self.raise_if_gone()
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    blocked = f"; the server is blocked: {self.blocked}" if self.blocked else ""
+                    blocked = f"; the server has blocked the connection: {self.blocked}" if self.blocked else ""
                     raise Retry(f"{self._where}: no {what} within {seconds:g} s{blocked}")
                 self.condition.wait(min(left_s, 1.0))
 
@@ -193,13 +195,13 @@ class RabbitConnection:
             raise Retry(f"{self._where}: {self.trouble}")
 
     def close(self) -> None:
-        """Close the connection; returns when its thread has ended."""
+        """Close the connection, and wait until its thread has ended."""
         self._is_closing = True
         if not self._thread.is_alive():
             return
         connection = self._connection
         if connection is not None:
-            with suppress(Exception):  # the loop has already ended
+            with suppress(Exception):  # the loop is already closed
                 connection.ioloop.add_callback_threadsafe(self._close_or_stop)
         self._thread.join(_CLOSE_S)
 
@@ -214,10 +216,10 @@ class RabbitConnection:
                 on_close_callback=self._on_close,
             )
             self._connection.ioloop.start()
-        except BaseException as error:  # noqa: BLE001  reported as the reason for the thread's end
+        except BaseException as error:  # noqa: BLE001  reported as the reason why the thread ended
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            self._fail("the connection is closed")
+            self._fail("connection closed")
         finally:
             if self._connection is not None:
                 with suppress(Exception):
@@ -262,13 +264,13 @@ class RabbitConnection:
         connection.ioloop.stop()
 
     def _on_close(self, connection: Any, reason: Any) -> None:
-        self._fail(f"the connection is lost: {_text(reason)}")
+        self._fail(f"connection lost: {_text(reason)}")
         connection.ioloop.stop()
 
     def _on_channel_close(self, _channel: Any, reason: Any) -> None:
         with self.condition:
             self.refusal = getattr(reason, "reply_code", 0) if not self._is_closing else 0
-        self._fail(f"the channel is closed: {_text(reason)}")
+        self._fail(f"channel closed: {_text(reason)}")
 
 
 def _text(reason: Any) -> str:

@@ -1,4 +1,4 @@
-"""The ``rabbitmq`` sink publishes a whole batch at once, and waits until the server has confirmed each message."""
+"""The ``rabbitmq`` sink publishes each batch in one go, then waits until the server has confirmed every message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rabbitmq_connection import RabbitConfig, RabbitConnection, check, check_na
 from .texts import Template, Unfilled, payload_of
 
 _ROUTING_KEY = "routingKey"
-_OTHER_PROPERTIES = 1024  # bytes of a frame reserved for other properties than headers
+_OTHER_PROPERTIES = 1024  # bytes of a frame reserved for properties other than headers
 _TOO_LARGE = 406  # code with which the server closes the channel
 _SIZE = re.compile(r"message size (\d+) ")
 
@@ -25,20 +25,22 @@ _SIZE = re.compile(r"message size (\d+) ")
 class RabbitSinkConfig(RabbitConfig):
     """Settings of the ``rabbitmq`` sink."""
 
-    exchange_name: str = option("The exchange; empty for the default one, which routes to the queue of that name.")
+    exchange_name: str = option(
+        "Exchange name; empty for the default exchange, which routes to the queue named by the routing key."
+    )
     exchange_type: Literal["direct", "fanout", "topic", "headers"] = option(
-        "Type of the exchange if it is created.", default="topic"
+        "Exchange type, used when the sink creates the exchange.", default="topic"
     )
     routing_key: str = option(
-        "The routing key; {key}, {topic}, {message_id} and {properties.name} are replaced by what the record has. A"
-        " record's property routingKey goes before it.",
+        "Routing key. The placeholders {key}, {topic}, {message_id} and {properties.name} are replaced by values of "
+        "the record. The record property routingKey takes precedence.",
         default="",
     )
     queue_name: str = option(
-        "A durable queue to make and to bind to the exchange by the routing key; the exchange is direct then.",
+        "Durable queue to create and bind to the exchange with the routing key. The exchange is then of type direct.",
         default="",
     )
-    passive: bool = option("Whether the exchange must already exist.", default=False)
+    passive: bool = option("Whether to require that the exchange already exists.", default=False)
     batch_size: int = option("Maximum number of unconfirmed messages.", default=1000, limits=(1, 100_000))
 
 
@@ -48,11 +50,11 @@ class RabbitSink(Sink):
     config = RabbitSinkConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected sink."""
         self._connection: RabbitConnection | None = None
         self._confirmed = Confirmed()
         self._unconfirmed: dict[int, tuple[int, Record]] = {}  # by delivery tag
-        self._by_id: dict[str, int] = {}  # index by message id
+        self._by_id: dict[str, int] = {}  # index by message ID
         self._returned: dict[int, str] = {}  # by index
         self._tag = 0
         self._rejected = 0
@@ -66,13 +68,13 @@ class RabbitSink(Sink):
         if template.constant is not None:
             check_name(_ROUTING_KEY, template.constant)
         elif config.queue_name:
-            raise InvalidConfig("routingKey: with queueName it is the same for all records")
+            raise InvalidConfig("routingKey must not contain placeholders if queueName is set")
         if not config.exchange_name and not config.routing_key and not config.queue_name:
-            raise InvalidConfig("routingKey: the default exchange needs one, the name of a queue")
+            raise InvalidConfig("routingKey is required for the default exchange: set routingKey to a queue name")
 
     def not_effectively_once(self, config: RabbitSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "what was published and not confirmed when an instance is killed is published again"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "messages that are unconfirmed when an instance is killed are published again"
 
     def batching(self, config: RabbitSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -143,14 +145,16 @@ class RabbitSink(Sink):
             with connection.condition:
                 self._unconfirmed.clear()
         if self._rejected:
-            raise Retry(f"{self._config.host} does not take {self._rejected} messages now: a queue is full")
+            raise Retry(f"{self._config.host} rejected {self._rejected} messages: a queue is full")
         if self._returned:
             index, cause = min(self._returned.items())
-            raise RecordRefused(f"routing key {self._key_of(records[index])!r}: {cause}", index, index)
+            raise RecordRefused(
+                f"message with routing key {self._key_of(records[index])!r} was returned: {cause}", index, index
+            )
         self._confirmed.clear()
 
     def _wait(self, connection: RabbitConnection) -> None:
-        """Wait for all confirmations; gives up when none arrive any more."""
+        """Wait for all confirmations; give up when they stop arriving."""
         while before := len(self._unconfirmed):
             connection.wait(
                 lambda before=before: len(self._unconfirmed) < before,  # type: ignore[misc]
@@ -159,7 +163,7 @@ class RabbitSink(Sink):
             )
 
     def _on_confirm(self, frame: Any) -> None:
-        """Process the server's answer; called on the library's thread."""
+        """Process the server's response; called on the library's thread."""
         connection, method = self._connection, frame.method
         if connection is None:
             return
@@ -179,7 +183,7 @@ class RabbitSink(Sink):
             connection.condition.notify_all()
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        """Process a message returned because it has no queue; called before its confirmation."""
+        """Process a message returned because no queue matches; called before its confirmation."""
         connection = self._connection
         if connection is None:
             return
@@ -206,13 +210,13 @@ class RabbitSink(Sink):
                 text.encode()
         except (Unfilled, ValueError, TypeError) as error:
             raise RecordRefused(str(error), index) from error
-        for text, what in ((key, "the routing key"), *((one, "the name of a property") for one in headers)):
+        for text, what in ((key, "routing key"), *((one, "property name") for one in headers)):
             if fault := fault_of_name(text):
                 raise RecordRefused(f"{what} {fault}", index)
         size = sum(len(one.encode()) + len(text.encode()) + 6 for one, text in headers.items())
         assert self._connection is not None
         if size > (most := self._connection.frame_max - _OTHER_PROPERTIES):
-            raise RecordRefused(f"the properties have {size} bytes, and the server takes {most}", index)
+            raise RecordRefused(f"properties of {size} bytes exceed the server's limit of {most} bytes", index)
         properties = need("rabbitmq", "pika").BasicProperties(
             delivery_mode=2,  # persistent, in durable queues
             headers=headers or None,
@@ -229,6 +233,6 @@ class RabbitSink(Sink):
 
 
 def _id_of(index: int, record: Record) -> str:
-    """Return the message id: the topic and the position there or, if unknown, the index in the batch."""
+    """Return the message ID: the topic and the position in it or, if unknown, the index in the batch."""
     text = f"{record.topic}:{record.message_id}" if record.message_id else f"#{index}"
     return text.encode(errors="replace")[-255:].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""The ``rabbitmq`` source consumes a queue, and acknowledges a message once its record is durable."""
+"""The ``rabbitmq`` source consumes a queue, and acknowledges each message once its record is durable."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ _PREFETCH = 2000
 class RabbitSourceConfig(RabbitConfig):
     """Settings of the ``rabbitmq`` source."""
 
-    queue_name: str = option("The queue; created if missing.")
-    passive: bool = option("Whether the queue must already exist.", default=False)
-    durable: bool = option("Whether a created queue is durable.", default=True)
-    exclusive: bool = option("Whether this source is the only one that may consume the queue.", default=False)
-    auto_delete: bool = option("Whether a created queue is deleted with its last consumer.", default=False)
-    exchange_name: str = option("An exchange to bind the queue to; empty for none.", default="")
+    queue_name: str = option("Queue name; created if it does not exist.")
+    passive: bool = option("Whether to require that the queue already exists.", default=False)
+    durable: bool = option("Whether a queue created by the source is durable.", default=True)
+    exclusive: bool = option("Whether to prevent other consumers from consuming the queue.", default=False)
+    auto_delete: bool = option(
+        "Whether a queue created by the source is deleted when its last consumer disconnects.", default=False
+    )
+    exchange_name: str = option("Exchange to bind the queue to; empty for no binding.", default="")
     routing_key: str = option("Routing key that binds the queue to the exchange.", default="#")
     prefetch_count: int = option(
-        f"Messages that are not acknowledged at most; 0 for {_PREFETCH}.", default=0, limits=(0, 65_535)
+        f"Maximum number of unacknowledged messages; 0 for {_PREFETCH}.", default=0, limits=(0, 65_535)
     )
     prefetch_global: bool = option(
         "Whether prefetchCount applies to the channel instead of the consumer.", default=False
@@ -45,7 +47,7 @@ class RabbitSource(Source):
     config = RabbitSourceConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected source."""
         self._connection: RabbitConnection | None = None
         self._received: deque[tuple[Any, Any, bytes]] = deque()
         self._unsettled: deque[int] = deque()  # delivery tags, in order
@@ -57,18 +59,18 @@ class RabbitSource(Source):
         """Validate the configuration."""
         check(config)
         if not config.queue_name:
-            raise InvalidConfig("queueName is empty; it names the queue to read")
+            raise InvalidConfig("queueName must not be empty")
         for key, text in (("queueName", config.queue_name), ("exchangeName", config.exchange_name)):
             check_name(key, text)
 
     def not_effectively_once(self, config: RabbitSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "messages that are not yet acknowledged when an instance is killed are delivered again"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "messages that are unacknowledged when an instance is killed are redelivered"
 
     def open(self, config: RabbitSourceConfig, context: SourceContext) -> None:
         """Open the connector."""
         if config.exclusive and context.parallelism > 1:
-            raise InvalidConfig("exclusive: only one instance may consume the queue then; set parallelism to 1")
+            raise InvalidConfig("exclusive allows only one instance: set parallelism to 1")
         self._config = config
         self._generation += 1
         self._received, self._unsettled, self._settled, self._failed = deque(), deque(), set(), []
@@ -83,7 +85,7 @@ class RabbitSource(Source):
         except Retry:
             if connection.refusal != _NOT_FOUND or config.passive:
                 raise
-            connection.close()  # the server's answer closed the channel
+            connection.close()  # the server's response closed the channel
             connection = self._connection = RabbitConnection(config, name)
             connection.connect()
             self._declare(connection)
@@ -121,7 +123,7 @@ class RabbitSource(Source):
 
         def cancelled(_frame: Any) -> None:
             with connection.condition:
-                connection.trouble = connection.trouble or f"queue {config.queue_name} was deleted"
+                connection.trouble = connection.trouble or f"queue {config.queue_name!r} was deleted"
                 connection.condition.notify_all()
 
         connection.call(lambda: connection.channel.add_on_cancel_callback(cancelled))
@@ -133,7 +135,7 @@ class RabbitSource(Source):
         )
 
     def read(self) -> list[Record]:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         connection = self._connection
         assert connection is not None
         self._acknowledge(connection)
@@ -201,7 +203,7 @@ class RabbitSource(Source):
 
 
 def _property(value: Any) -> str:
-    """Return a header value of any type as text."""
+    """Return a header value of any type as a string."""
     if isinstance(value, str | bytes):
         return text_of(value)
     return json.dumps(value, ensure_ascii=False, default=text_of if isinstance(value, bytes) else str)

@@ -37,17 +37,22 @@ class RedisConfig:
     """Connection settings of the Redis connectors."""
 
     redis_hosts: str = option(
-        "Comma-separated host:port of the server or of the cluster nodes; the default port is 6379.", aliases=("url",)
+        "Server address, or comma-separated cluster nodes, as host:port. The default port is 6379.", aliases=("url",)
     )
     redis_user: str = option("User name; empty for the default user.", default="", secret=True)
     redis_password: str = option("Password of the user.", default="", secret=True, aliases=("password",))
-    redis_database: int = option("Number of the database; a cluster has only 0.", default=0, limits=(0, None))
-    client_mode: Literal["Standalone", "Cluster"] = option("Whether it is a cluster.", default="Standalone")
+    redis_database: int = option("Database number. Clusters support only 0.", default=0, limits=(0, None))
+    client_mode: Literal["Standalone", "Cluster"] = option(
+        "Whether Redis runs as a standalone server or as a cluster.", default="Standalone"
+    )
     redis_use_tls: bool = option("Whether to use TLS.", default=False)
     redis_tls_verify_peer: Literal["FULL", "CA", "NONE"] = option(
-        "What is checked of the server's certificate: all, its issuer but not the name, nothing.", default="FULL"
+        "Verification of the server's certificate. FULL: issuer and host name; CA: issuer only; NONE: no verification.",
+        default="FULL",
     )
-    redis_tls_ca_file: str = option("PEM file of trusted issuers; empty for the system's.", default="")
+    redis_tls_ca_file: str = option(
+        "PEM file with trusted CA certificates; empty for the system certificates.", default=""
+    )
     keep_alive: bool = option("Whether to enable TCP keepalive.", default=False)
     connect_timeout: int = option("Connection timeout in milliseconds.", default=10_000, limits=(1, 600_000))
     operation_timeout: int = option("Response timeout in milliseconds.", default=10_000, limits=(100, 600_000))
@@ -66,18 +71,18 @@ def nodes_of(config: RedisConfig) -> list[tuple[str, int]]:
             raise InvalidConfig(f"invalid redisHosts entry {text!r}: expected host:port")
         nodes.append((host.strip("[]"), int(port)))
     if not nodes:
-        raise InvalidConfig("redisHosts is empty; it is host:port")
+        raise InvalidConfig("redisHosts is required, as host:port[,host:port…]")
     if config.client_mode == "Standalone" and len(nodes) > 1:
-        raise InvalidConfig(f"redisHosts names {len(nodes)} nodes; with clientMode Standalone it is one")
+        raise InvalidConfig(f"redisHosts contains {len(nodes)} nodes, but clientMode Standalone supports only one")
     if config.client_mode == "Cluster" and config.redis_database:
-        raise InvalidConfig("redisDatabase: a cluster has only database 0")
+        raise InvalidConfig("redisDatabase must be 0 with clientMode Cluster")
     if config.redis_user and not config.redis_password:
-        raise InvalidConfig("redisUser: a user needs a redisPassword")
+        raise InvalidConfig("redisUser requires redisPassword")
     return nodes
 
 
 def connect(config: RedisConfig, connector: str) -> Any:
-    """Return a connected client; use it inside `translated`."""
+    """Return a connected client. Use it inside `translated`."""
     redis = need("redis", "redis", connector)
     from redis.backoff import NoBackoff
     from redis.retry import Retry as RedisRetry
@@ -89,7 +94,7 @@ def connect(config: RedisConfig, connector: str) -> Any:
         "socket_connect_timeout": config.connect_timeout / 1000,
         "socket_timeout": config.operation_timeout / 1000,
         "socket_keepalive": config.keep_alive,
-        "retry": RedisRetry(NoBackoff(), 0),  # no retries here: the instance retries, and reports why
+        "retry": RedisRetry(NoBackoff(), 0),  # no retries here: the instance retries and reports the cause
     }
     if config.redis_use_tls:
         settings |= {
@@ -110,13 +115,13 @@ def connect(config: RedisConfig, connector: str) -> Any:
 
 @contextmanager
 def translated(config: RedisConfig) -> Iterator[None]:
-    """Convert the library's temporary errors to `Retry`; other errors of the server are raised unchanged."""
+    """Convert the library's temporary errors to `Retry`. Other server errors are raised unchanged."""
     import redis
 
     try:
         yield
     except redis.exceptions.AuthenticationError as error:
-        raise Retry(f"{config.redis_hosts} refuses user or password: {error}") from error
+        raise Retry(f"{config.redis_hosts} rejected the user name or password: {error}") from error
     except redis.exceptions.ResponseError as error:
         if not passes(error):
             raise

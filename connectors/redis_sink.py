@@ -15,11 +15,11 @@ from .redis_connection import RedisConfig, connect, nodes_of, passes, translated
 from .texts import Template, Unfilled, payload_of, text_of
 
 _UPSERTS = ("SET", "HSET", "SADD")
-_PEM = "Java's trust stores are not read; write the certificates to a PEM file, and set redisTlsCaFile"
+_PEM = "Java trust stores are not supported; convert the certificates to a PEM file, and set redisTlsCaFile"
 _UNSUPPORTED: Unsupported = {
-    "autoReconnect": Refusal("a connection that is lost is always opened again; leave it out", (True,)),
-    "requestQueue": Refusal("a batch is on its way at a time, and no other request waits; set batchSize"),
-    "tcpNoDelay": Refusal("it is always true here; leave it out", (True,)),
+    "autoReconnect": Refusal("lost connections are always reopened; remove this option", (True,)),
+    "requestQueue": Refusal("the sink sends one batch at a time, without a queue; set batchSize instead"),
+    "tcpNoDelay": Refusal("always enabled; remove this option", (True,)),
     "redisTlsTrustStorePath": Refusal(_PEM),
     "redisTlsTrustStoreType": Refusal(_PEM),
     "redisTlsTrustStorePassword": Refusal(_PEM),
@@ -34,24 +34,28 @@ class RedisSinkConfig(RedisConfig):
     unsupported: ClassVar[Unsupported] = _UNSUPPORTED
 
     command: Literal["SET", "HSET", "SADD", "XADD", "RPUSH", "LPUSH"] = option(
-        "What is done with a value: set as the key's value; set as fields of a hash, from a JSON object; added to a"
-        " set, to a stream (fields value and key, and one for each property), or to a list's end or beginning."
-        " A null value deletes what SET and HSET have set.",
+        "Command to run. SET: set the value of a key; HSET: set hash fields from a JSON object; SADD: add to a set; "
+        "XADD: add to a stream, with the fields value and key and one per property; RPUSH, LPUSH: append or prepend to "
+        "a list. With SET and HSET, a null value deletes the key.",
         default="SET",
     )
     key: str = option(
-        "The key in Redis, with {key}, {topic}, {message_id} and {properties.name} replaced; a record without a key has"
-        " the empty one.",
+        "Redis key. The placeholders {key}, {topic}, {message_id} and {properties.name} are replaced by values of the "
+        "record. A missing record key is replaced by an empty string.",
         default="{key}",
     )
     expire_seconds: int = option(
-        "Time to live of values written by SET in seconds; 0 for unlimited.", default=0, limits=(0, None)
+        "Time to live of values written by SET, in seconds; 0 for unlimited.", default=0, limits=(0, None)
     )
     stream_max_length: int = option(
-        "About how many entries a stream keeps when XADD adds one; 0 for all.", default=0, limits=(0, None)
+        "Approximate maximum number of entries in a stream, enforced by XADD; 0 for unlimited.",
+        default=0,
+        limits=(0, None),
     )
     batch_size: int = option("Maximum number of records per request.", default=1000, limits=(1, 100_000))
-    batch_time_ms: int = option("Milliseconds to wait for more records.", default=10, limits=(0, 60_000))
+    batch_time_ms: int = option(
+        "Maximum time to wait for more records, in milliseconds.", default=10, limits=(0, 60_000)
+    )
 
 
 class RedisSink(Sink):
@@ -60,7 +64,7 @@ class RedisSink(Sink):
     config = RedisSinkConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected sink."""
         self._client: Any = None
         self._confirmed = Confirmed()
 
@@ -69,15 +73,15 @@ class RedisSink(Sink):
         nodes_of(config)
         Template("key", config.key)
         if config.expire_seconds and config.command != "SET":
-            raise InvalidConfig(f"expireSeconds: only SET has it, and command is {config.command}")
+            raise InvalidConfig(f"expireSeconds requires command SET, not {config.command}")
         if config.stream_max_length and config.command != "XADD":
-            raise InvalidConfig(f"streamMaxLength: only XADD has it, and command is {config.command}")
+            raise InvalidConfig(f"streamMaxLength requires command XADD, not {config.command}")
 
     def not_effectively_once(self, config: RedisSinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         if config.command in _UPSERTS:
             return ""
-        return f"{config.command} adds a record a second time when it is written again; {', '.join(_UPSERTS)} do not"
+        return f"{config.command} adds a redelivered record a second time: set command to one of {', '.join(_UPSERTS)}"
 
     def batching(self, config: RedisSinkConfig) -> Batching:
         """Return the batch limits."""
@@ -117,7 +121,7 @@ class RedisSink(Sink):
         if passes(error) or len(answers) != len(at_hand):
             raise Retry(f"{self._config.redis_hosts}: {error}") from error
         index = at_hand[faults[0]][0]
-        raise RecordRefused(f"{self._config.command} was refused: {error}", index, index) from error
+        raise RecordRefused(f"Redis rejected {self._config.command}: {error}", index, index) from error
 
     def _command(self, index: int, record: Record) -> tuple[Any, ...]:
         config, name = self._config, self._config.command
@@ -161,9 +165,9 @@ def _fields_of(value: Any) -> list[str]:
     try:
         found = digits_of(value) if isinstance(value, bytes | str) else value
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the value is not valid JSON, and HSET sets the fields of an object: {error}") from error
+        raise ValueError(f"value is not valid JSON, which HSET requires: {error}") from error
     if not isinstance(found, dict) or not found:
-        raise ValueError("the value is not a JSON object with fields, which HSET sets")
+        raise ValueError("value must be a non-empty JSON object for HSET")
     fields = [text for name, field in found.items() for text in (str(name), _field(field))]
     "".join(fields).encode()  # raises ValueError for lone surrogates
     return fields

@@ -1,7 +1,7 @@
-"""The ``redis-streams`` source reads entries of Redis streams as a consumer of a group.
+"""The ``redis-streams`` source reads entries of Redis streams as a consumer in a group.
 
-An entry is acknowledged (XACK) once its record is durable. Entries that were read but not acknowledged are read again:
-an instance starts with its own pending entries, and claims entries that others have left pending for too long.
+An entry is acknowledged (XACK) once its record is durable. Entries that were read but not acknowledged are reread: an
+instance starts with its own pending entries, and claims entries left pending for too long by other consumers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .redis_connection import RedisConfig, connect, nodes_of, translated
 from .texts import text_of
 
 _BLOCK_MS = 500
-_ACKS_MAX = 1000  # maximum ids of one XACK
-_CLAIMS_MAX = 10  # maximum requests of one read
+_ACKS_MAX = 1000  # maximum IDs per XACK
+_CLAIMS_MAX = 10  # maximum requests per read
 
 _Id = tuple[str, bytes]
 
@@ -30,40 +30,44 @@ _Id = tuple[str, bytes]
 class RedisStreamsConfig(RedisConfig):
     """Settings of the ``redis-streams`` source."""
 
-    streams: list[str] = option("Names of the streams; with clientMode Cluster it is one.", aliases=("stream",))
-    group: str = option("The consumer group, created if missing; empty for the source's name.", default="")
+    streams: list[str] = option(
+        "Stream names. With clientMode Cluster, only one stream is supported.", aliases=("stream",)
+    )
+    group: str = option("Consumer group; created if it does not exist. Empty for the source name.", default="")
     start_from: Literal["earliest", "latest"] = option(
-        "Where a group that is made begins: with what the stream has, or with what comes.", default="earliest"
+        "Where a consumer group created by the source starts. earliest: at the first entry; latest: at the next new "
+        "entry.",
+        default="earliest",
     )
     value_field: str = option(
-        "The field that is a record's value; the others are properties. Where an entry has no such field, the value is"
-        " a JSON object of all its fields.",
+        "Field that contains the record value; other fields become properties. If an entry has no such field, the "
+        "value is a JSON object of all its fields.",
         default="value",
     )
-    key_field: str = option("The field that is a record's key; empty for none.", default="key")
-    batch_size: int = option("Entries of one read at most, of each stream.", default=1000, limits=(1, 100_000))
+    key_field: str = option("Field that contains the record key; empty for no key.", default="key")
+    batch_size: int = option("Maximum number of entries per read and stream.", default=1000, limits=(1, 100_000))
     claim_idle_ms: int = option(
-        "Milliseconds after which entries that another consumer of the group read and did not acknowledge are taken"
-        " over.",
+        "Time after which to claim entries that another consumer of the group has read but not acknowledged, in "
+        "milliseconds.",
         default=60_000,
         limits=(100, None),
     )
     delete_acknowledged: bool = option(
-        "Whether entries are deleted from the stream once they are acknowledged; other groups lose them too.",
+        "Whether to delete entries from the stream once they are acknowledged. Other groups lose them as well.",
         default=False,
     )
 
 
 class RedisStreamsSource(Source):
-    """Reads entries of Redis streams in a consumer group."""
+    """Reads entries of Redis streams as a consumer in a group."""
 
     config = RedisStreamsConfig
 
     def __init__(self) -> None:
-        """Prepare without connecting."""
+        """Create an unconnected source."""
         self._client: Any = None
-        self._on_the_way: set[_Id] = set()  # read since opening, not yet acknowledged
-        self._settled: list[_Id] = []  # durable; kept across reopening, as ids stay valid
+        self._on_the_way: set[_Id] = set()  # read since opening, not acknowledged yet
+        self._settled: list[_Id] = []  # durable; kept when reopened, as IDs remain valid
         self._unread: dict[str, bytes] = {}  # streams with pending entries of this consumer, and where to continue
         self._next_claim_s = 0.0
 
@@ -71,13 +75,13 @@ class RedisStreamsSource(Source):
         """Validate the configuration."""
         nodes_of(config)
         if not config.streams:
-            raise InvalidConfig("streams is empty; it names the streams to read")
+            raise InvalidConfig("streams must not be empty")
         if config.client_mode == "Cluster" and len(config.streams) > 1:
-            raise InvalidConfig(f"streams: a cluster's are read one by a source, and these are {len(config.streams)}")
+            raise InvalidConfig(f"clientMode Cluster supports only one stream per source, not {len(config.streams)}")
 
     def not_effectively_once(self, config: RedisStreamsConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "entries that are not yet acknowledged when an instance is killed are read again"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "entries that are unacknowledged when an instance is killed are reread"
 
     def open(self, config: RedisStreamsConfig, context: SourceContext) -> None:
         """Open the connector."""
@@ -88,7 +92,7 @@ class RedisStreamsSource(Source):
         self._client = connect(config, "redis-streams")
         for stream in config.streams:
             self._make_group(stream)
-        # Entries read before a reopening may never be reported as durable, so they are read again.
+        # Entries read before reopening may never be reported as durable, so they must be reread.
         self._on_the_way = set(self._settled)
         self._unread = dict.fromkeys(config.streams, b"0-0")
 
@@ -101,17 +105,17 @@ class RedisStreamsSource(Source):
                 self._client.xgroup_create(stream, self._group, start, mkstream=True)
             except redis.exceptions.ResponseError as error:
                 if str(error).startswith("WRONGTYPE"):
-                    raise InvalidConfig(f"streams: {stream} is not a stream: {error}") from error
+                    raise InvalidConfig(f"streams: {stream!r} is not a stream: {error}") from error
                 if not str(error).startswith("BUSYGROUP"):
                     raise
 
     def read(self) -> list[Record]:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         self._acknowledge()
         if self._unread:
             return self._left_pending()
         if time.monotonic() >= self._next_claim_s:
-            # Before the call, so that a failing claim is not repeated in every read.
+            # Set before the call, so that a failing claim is not repeated on every read.
             self._next_claim_s = time.monotonic() + self._config.claim_idle_ms / 2000
             if records := self._claimed():
                 return records
@@ -151,9 +155,9 @@ class RedisStreamsSource(Source):
         return records
 
     def _claimed(self) -> list[Record]:
-        """Claim and return entries that other consumers have left pending for too long."""
+        """Claim and return entries left pending for too long by other consumers."""
         config = self._config
-        # Records are created at the end, as an entry counts as in flight only if it is returned.
+        # Records are created at the end, because an entry counts as in flight only if it is returned.
         found: list[tuple[str, list[Any]]] = []
         for stream in config.streams:
             cursor: Any = b"0-0"
@@ -180,9 +184,7 @@ class RedisStreamsSource(Source):
                 self._on_the_way.add(place)
                 records.append(self._record(place, fields))
         if gone:
-            self._log.error(
-                "%d entries of %s were deleted before they were read to the end; they are lost", gone, stream
-            )
+            self._log.error("lost %d entries of stream %s: deleted before they were acknowledged", gone, stream)
         return records
 
     def _record(self, place: _Id, fields: dict[bytes, bytes]) -> Record:
@@ -200,7 +202,7 @@ class RedisStreamsSource(Source):
             value,
             None if key is None else text_of(key),
             properties,
-            event_time_ms=int(number.partition("-")[0]) if len(number) < 24 else 0,  # if the server generated the id
+            event_time_ms=int(number.partition("-")[0]) if len(number) < 24 else 0,  # if the server generated the ID
             partition=stream,
             acknowledge=partial(self._settle, place),
             fail=partial(self._on_the_way.discard, place),

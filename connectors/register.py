@@ -1,4 +1,4 @@
-"""Register of installed connectors: those included in Magnetar, and those of other packages.
+"""Register of installed connectors, both built-in and from other packages.
 
 A package provides connectors with entry points in the group ``magnetar.connectors``:
 
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 class Built(NamedTuple):
-    """A connector included in Magnetar.
+    """A built-in connector.
 
     Attributes:
-        source: class of its source, ``module:Class`` in this package; empty without a source.
-        sink: class of its sink; likewise.
-        extra: extra to install for it, as in ``magnetar[kafka]``; empty for none.
+        source: class of the source, as ``module:Class`` in this package; empty without a source.
+        sink: class of the sink, in the same format; empty without a sink.
+        extra: extra that installs its libraries, as in ``magnetar[kafka]``; empty for none.
         aliases: its names in Pulsar.
-        unverified: why it has not been tested with a real server; empty if it has.
+        unverified: why it has not been tested with a real server, or an empty string.
     """
 
     source: str = ""
@@ -55,7 +55,7 @@ BUILT_IN: Mapping[str, Built] = {
         sink="elasticsearch_sink:ElasticsearchSink",
         extra="elasticsearch",
         aliases=("elastic_search",),
-        unverified="it was run against OpenSearch 2.19, whose interface is the same; no Elasticsearch could be had",
+        unverified="tested with OpenSearch 2.19, which has the same API; no Elasticsearch server was available",
     ),
     "file": Built("file_source:FileSource", "file_sink:FileSink"),
     "generator": Built("generator_source:GeneratorSource", aliases=("data-generator",)),
@@ -71,7 +71,7 @@ BUILT_IN: Mapping[str, Built] = {
         sink="mongodb_sink:MongodbSink",
         extra="mongodb",
         aliases=("mongo",),
-        unverified="no MongoDB could be had; its decisions are tested without one",
+        unverified="no MongoDB server was available, so only the logic is tested",
     ),
     "mqtt": Built("mqtt_source:MqttSource", "mqtt_sink:MqttSink", extra="mqtt"),
     "nats": Built("nats_source:NatsSource", "nats_sink:NatsSink", extra="nats"),
@@ -86,21 +86,21 @@ BUILT_IN: Mapping[str, Built] = {
     "s3": Built("s3_source:S3Source", "s3_sink:S3Sink", extra="s3"),
     "websocket": Built("websocket_source:WebsocketSource", extra="websocket"),
 }
-"""Included connectors by name; the modules are in this package."""
+"""Built-in connectors by name; the modules are in this package."""
 
 
 class Definition(NamedTuple):
     """A source or sink as listed by `available`.
 
     Attributes:
-        name: the connector's name.
+        name: connector name.
         description: first line of the class docstring.
-        class_name: class of the connector, ``package.module.Class``.
-        config_name: class of its configuration; empty if that is any object.
+        class_name: connector class, as ``package.module.Class``.
+        config_name: configuration class; empty if the configuration is an arbitrary object.
         kind: ``source`` or ``sink``.
-        extra: as in `Built`.
-        aliases: as in `Built`.
-        unverified: as in `Built`.
+        extra: same as in `Built`.
+        aliases: same as in `Built`.
+        unverified: same as in `Built`.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Definition(NamedTuple):
 
 
 def kind_of(connector: type[Any]) -> str:
-    """Return ``source`` or ``sink``; empty for other classes."""
+    """Return ``source`` or ``sink``, or an empty string for other classes."""
     if issubclass(connector, Source | BatchSource):
         return "source"
     return "sink" if issubclass(connector, Sink) else ""
@@ -124,24 +124,28 @@ def find(kind: str, name: str) -> type[Connector]:
     """Return the class of a source or sink.
 
     Raises:
-        InvalidConfig: the name is unknown; the message lists the known ones.
+        InvalidConfig: the name is unknown. The message lists the known names.
     """
     for known, target in _targets(kind):
         if known == name and kind_of(connector := _load(target, name)) == kind:
             return connector
     other = "source" if kind == "sink" else "sink"
-    hint = f", but a {other} (`magnetar {other}s create`)" if any(known == name for known, _ in _targets(other)) else ""
+    hint = (
+        f", but a {other} exists (`magnetar {other}s create`)"
+        if any(known == name for known, _ in _targets(other))
+        else ""
+    )
     names = sorted({definition.name for definition in available(kind)})
-    raise InvalidConfig(f"there is no {kind} {name!r}{hint}; installed are {', '.join(names)}")
+    raise InvalidConfig(f"unknown {kind} {name!r}{hint}: expected one of {', '.join(names)}")
 
 
 def missing_libraries(kind: str, name: str, config: Any) -> str:
-    """Return an error that lists the missing libraries of a connector and its configuration; empty if none are missing.
+    """Return an error that lists the missing libraries of a connector, or an empty string.
 
     Args:
         kind: ``source`` or ``sink``.
         name: name of the connector, or one of its aliases.
-        config: its configuration.
+        config: the connector's configuration.
     """
     for known, built in BUILT_IN.items():
         if name in (known, *built.aliases) and getattr(built, kind):
@@ -158,7 +162,7 @@ def _variants(config: Any) -> Iterator[str]:
 
 
 def available(kind: str) -> list[Definition]:
-    """Return the installed sources or sinks, sorted by name; unusable ones are logged and skipped."""
+    """Return the installed sources or sinks, sorted by name; unusable connectors are logged and skipped."""
     found: dict[str, Definition] = {}
     taken: set[str] = set()
     for name, built in BUILT_IN.items():
@@ -170,12 +174,12 @@ def available(kind: str) -> list[Definition]:
         try:
             connector = _load(point, point.name)
         except InvalidConfig as error:
-            _log.error("%s: %s", point.value, error)
+            _log.error("cannot use connector %s: %s", point.value, error)
             continue
         if kind_of(connector) != kind:
             continue
         if point.name in taken:
-            _log.error("%s: another %s is called %s; give it another name", point.value, kind, point.name)
+            _log.error("ignored connector %s: another %s is already named %s", point.value, kind, point.name)
             continue
         taken.add(point.name)
         found[point.name] = _definition(point.name, kind, connector, Built())
@@ -202,7 +206,7 @@ def _targets(kind: str) -> Iterator[tuple[str, str | EntryPoint]]:
 
 
 def _brought() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # it imports zipfile and csv, half a megabyte per instance
+    from importlib.metadata import entry_points  # imports zipfile and csv, which take half a megabyte per instance
 
     return entry_points(group=GROUP)
 
@@ -215,12 +219,14 @@ def _load(target: str | EntryPoint, name: str) -> type[Connector]:
         else:
             connector = target.load()
     except Exception as error:
-        raise InvalidConfig(f"the connector {name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise InvalidConfig(f"cannot import connector {name!r}: {type(error).__name__}: {error}") from error
     if not isinstance(connector, type) or not kind_of(connector):
-        raise InvalidConfig(f"the connector {name}: {connector!r} is not a subclass of Source, BatchSource or Sink")
+        raise InvalidConfig(
+            f"invalid connector {name!r}: {connector!r} is not a subclass of Source, BatchSource or Sink"
+        )
     made: type[Connector] = connector
     try:
         fields_of(made.config)
     except InvalidConfig as error:
-        raise InvalidConfig(f"the connector {name} cannot be used: {error}") from error
+        raise InvalidConfig(f"invalid connector {name!r}: {error}") from error
     return made

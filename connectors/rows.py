@@ -40,7 +40,7 @@ def check_columns(columns: Mapping[str, Any]) -> None:
                 continue
         elif text in TYPES:
             continue
-        raise InvalidConfig(f"schema: the type {kind!r} of {name} must be one of {', '.join(TYPES)}")
+        raise InvalidConfig(f"schema: invalid type {kind!r} for column {name!r}: expected one of {', '.join(TYPES)}")
 
 
 def _type_of(name: str) -> pa.DataType:
@@ -64,9 +64,9 @@ def _type_of(name: str) -> pa.DataType:
 
 
 def inferred_schema(documents: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """Infer a schema from objects; fields that are null or empty in all of them do not become columns.
+    """Infer a schema from objects. Fields that are null or empty in all objects do not become columns.
 
-    If the values of a column differ in type, the first one decides.
+    If the values of a column differ in type, the first value determines the type.
     """
     import pyarrow as pa
 
@@ -90,7 +90,7 @@ def inferred_schema(documents: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type without parts that were always null, or None if nothing is left."""
+    """Return a type without parts that were always null, or None if no part remains."""
     import pyarrow as pa
 
     if pa.types.is_null(kind):
@@ -107,8 +107,8 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
 class RowReader:
     """Converts records to tables.
 
-    When a record is rejected, the sink gets the batch again without it. Rejected records are remembered until all of
-    them have been reported, so that the batch need not be read again for each.
+    When a record is rejected, the sink receives the batch again without it. This class remembers rejected records until
+    all of them have been reported, so that the batch need not be reread for each.
     """
 
     def __init__(self, evolution: SchemaEvolution = "REFUSE") -> None:
@@ -130,14 +130,14 @@ class RowReader:
         return documents
 
     def name_refused(self, records: Sequence[Record]) -> None:
-        """Raise RecordRefused for the first record that was already rejected."""
+        """Raise RecordRefused for the first record that has already been rejected."""
         for index, record in enumerate(records):
             if id(record) in self._refused:
                 raise RecordRefused(self._refused.pop(id(record))[1], index)
         self._refused.clear()
 
     def new_columns(self, documents: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Schema:
-        """Return the columns of objects that are missing from a schema; empty unless the evolution is MERGE."""
+        """Return the columns that objects have and a schema lacks; empty unless the evolution is MERGE."""
         if self._evolution != "MERGE":
             return inferred_schema(())
         known = set(schema.names)
@@ -146,7 +146,7 @@ class RowReader:
         )
 
     def table(self, records: Sequence[Record], documents: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-        """Return a table with a row for each record.
+        """Return a table with one row per record.
 
         Raises:
             RecordRefused: a record does not match the schema.
@@ -162,7 +162,7 @@ class RowReader:
             if unknown:
                 wrong = sorted(name for name in unknown if document[name] not in _NOTHING)
                 if wrong and self._evolution != "IGNORE":
-                    outcomes[index] = f"the table has no column {wrong[0]}"
+                    outcomes[index] = f"table has no column {wrong[0]!r}"
                     continue
                 document = {key: one for key, one in document.items() if key in names}
             if nested:
@@ -173,7 +173,7 @@ class RowReader:
             try:
                 lines.append((index, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()))
             except UnicodeEncodeError as error:
-                outcomes[index] = f"the value is not valid UTF-8: {error.reason}"
+                outcomes[index] = f"value is not valid UTF-8: {error.reason}"
         table = self._read(lines, schema) if lines else schema.empty_table()
         if isinstance(table, str):
             found: list[Outcome] = halved(lines, lambda some: _text_of(self._read(some, schema)), lambda cause: True)
@@ -185,7 +185,7 @@ class RowReader:
         return table
 
     def _read(self, lines: Sequence[tuple[int, bytes]], schema: pa.Schema) -> pa.Table | str:
-        """Return lines as a table, or why they cannot be read."""
+        """Return lines as a table, or the reason why they cannot be read."""
         import pyarrow as pa
         from pyarrow import json as arrow_json
 
@@ -208,17 +208,17 @@ class RowReader:
                         pa.types.is_date(field.type)
                         and table[field.name].cast(pa.timestamp("s")) != read_table[field.name]
                     ):
-                        return f"{field.name} is a date, and the value has a time of the day"
+                        return f"value of date column {field.name!r} has a time of day"
         except (pa.ArrowException, OverflowError) as error:
             return " ".join(str(error).split())[:300]
         for field in schema:
             if not field.nullable and table[field.name].null_count:
-                return f"{field.name} is missing, and the table requires it"
+                return f"required column {field.name!r} is missing"
         return table.cast(schema)
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which Arrow's JSON reader reads a type that it does not support."""
+    """Return the type that Arrow's JSON reader uses to read a type it does not support."""
     import pyarrow as pa
 
     if pa.types.is_date(kind):

@@ -18,12 +18,14 @@ class S3Config:
     """Connection settings of the ``s3`` connectors."""
 
     path: str = option("Bucket and prefix of the objects, such as s3://bucket/orders/.", aliases=("url",))
-    endpoint: str = option("Address of the service; empty for AWS.", default="")
-    region: str = option("Region of the bucket; empty for the environment's.", default="")
-    access_key_id: str = option("The key's id; empty to look for a key as AWS's own tools do.", default="", secret=True)
-    secret_access_key: str = option("The key.", default="", secret=True)
-    session_token: str = option("Session token of a temporary key.", default="", secret=True)
-    timeout: float = option("Timeout for connecting and for responses in seconds.", default=30.0, limits=(0.1, 3600))
+    endpoint: str = option("Service URL; empty for AWS.", default="")
+    region: str = option("Bucket region; empty to use the region of the environment.", default="")
+    access_key_id: str = option(
+        "Access key ID; empty to use the default AWS credential chain.", default="", secret=True
+    )
+    secret_access_key: str = option("Secret access key.", default="", secret=True)
+    session_token: str = option("Session token for temporary credentials.", default="", secret=True)
+    timeout: float = option("Timeout for connecting and for responses, in seconds.", default=30.0, limits=(0.1, 3600))
 
 
 def bucket_and_prefix(config: S3Config) -> tuple[str, str]:
@@ -35,7 +37,7 @@ def bucket_and_prefix(config: S3Config) -> tuple[str, str]:
     scheme, _, rest = config.path.partition("://")
     bucket, _, prefix = rest.partition("/")
     if scheme != "s3" or not bucket:
-        raise InvalidConfig(f"path {config.path!r} must be s3://bucket/prefix")
+        raise InvalidConfig(f"invalid path {config.path!r}: expected s3://bucket/prefix")
     return bucket, prefix
 
 
@@ -43,13 +45,13 @@ def check_s3(config: S3Config) -> None:
     """Raise InvalidConfig if client settings contradict each other."""
     bucket_and_prefix(config)
     if bool(config.access_key_id) != bool(config.secret_access_key):
-        raise InvalidConfig("give accessKeyId and secretAccessKey, or neither")
+        raise InvalidConfig("accessKeyId and secretAccessKey must be set together")
     if config.endpoint and not config.endpoint.startswith(("http://", "https://")):
-        raise InvalidConfig(f"endpoint {config.endpoint!r} must begin with http:// or https://")
+        raise InvalidConfig(f"invalid endpoint {config.endpoint!r}: expected a URL starting with http:// or https://")
 
 
 def make_client(config: S3Config) -> Any:
-    """Return a client, without sending requests. The client does not retry: the instance does."""
+    """Return a client without sending requests. The client does not retry, because the instance does."""
     boto3: Any = need("s3", "boto3")
     settings: Any = need("s3", "botocore.config")
     session = boto3.session.Session(
@@ -75,7 +77,7 @@ def make_client(config: S3Config) -> Any:
 
 @contextlib.contextmanager
 def retried(path: str) -> Iterator[None]:
-    """Convert errors of the client and the service, none of which a record has caused, to Retry."""
+    """Convert errors of the client and the service, which are never caused by a record, to Retry."""
     exceptions: Any = need("s3", "botocore.exceptions")
     http: Any = need("s3", "urllib3.exceptions")
     try:

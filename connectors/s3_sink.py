@@ -1,12 +1,12 @@
 """The ``s3`` sink writes objects of JSON lines, lines, CSV or Parquet.
 
-A batch becomes one object per topic, written with a single put, and is acknowledged once the object is stored. So
-batches are large: many records, or several seconds of them.
+A batch becomes one object per topic, written with a single put, and is acknowledged once the object is stored. Batches
+are therefore large: many records, or several seconds of records.
 
-Objects are named ``<topic>/<last>-<sink>-<digest>``: the number of the last record, an id of the sink's creation, and a
-digest of the contained records. The same records result in the same name. With EFFECTIVELY_ONCE the names show how far
+Objects are named ``<topic>/<last>-<sink>-<digest>``: the number of the last record, an ID of the sink's creation, and a
+digest of the contained records. The same records result in the same name. With EFFECTIVELY_ONCE, the names show how far
 a topic has been written: for the first batch after a start, the sink lists the objects after the batch's first record,
-and skips records that are already stored. This requires that objects stay in place while the sink is not running.
+and skips records that are already stored. This requires that objects remain in place while the sink is not running.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .rows import RowReader, inferred_schema
 from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
 
 _ENDINGS = {"json": ".jsonl", "lines": ".txt", "csv": ".csv", "parquet": ".parquet"}
-_NUMBER_DIGITS = 19  # of 2^63 - 1, so that names sort by number
+_NUMBER_DIGITS = 19  # digits of 2^63 - 1, so that names sort by number
 
 
 @dataclass(kw_only=True)
@@ -37,20 +37,23 @@ class S3SinkConfig(CsvOptions, S3Config):
     """Settings of the ``s3`` sink."""
 
     format: Literal["json", "lines", "csv", "parquet"] = option(
-        "json: a JSON value a line; lines: values as they are; csv, parquet: a row for each value, which is an object.",
+        "Object format. json: one JSON value per line; lines: values unchanged; csv, parquet: one row per value, which "
+        "must be a JSON object.",
         default="json",
         aliases=("formatType",),
     )
     compression: Literal["none", "gzip"] = option(
-        "Compression of json, lines and csv; Parquet has its own compression.", default="none"
+        "Compression of json, lines and csv. Parquet has built-in compression.", default="none"
     )
     batch_size: int = option("Maximum number of records per object.", default=10_000, limits=(1, 10_000))
     max_batch_bytes: int = option("Maximum bytes of records per object.", default=64 << 20, limits=(1, 1 << 30))
-    batch_time_ms: int = option("Milliseconds to wait for more records.", default=10_000, limits=(0, 60_000))
+    batch_time_ms: int = option(
+        "Maximum time to wait for more records, in milliseconds.", default=10_000, limits=(0, 60_000)
+    )
 
 
 class S3Sink(Sink):
-    """Writes each batch as an object to an S3 bucket, complete from the moment it appears."""
+    """Writes each batch as an object to an S3 bucket. A visible object is always complete."""
 
     config = S3SinkConfig
 
@@ -62,10 +65,12 @@ class S3Sink(Sink):
         check_s3(config)
         check_csv(config)
         if config.format == "parquet" and config.compression != "none":
-            raise InvalidConfig("compression is for json, lines and csv; Parquet compresses by itself")
+            raise InvalidConfig(
+                "compression does not apply to format parquet, which has built-in compression: remove compression"
+            )
 
     def not_effectively_once(self, config: S3SinkConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         return ""
 
     def batching(self, config: S3SinkConfig) -> Batching:
@@ -107,7 +112,7 @@ class S3Sink(Sink):
     def _table(self, records: Sequence[Record], parts: Sequence[dict[str, Any]]) -> Any:
         schema = inferred_schema(parts)
         if not schema.names:
-            raise RecordRefused("a row needs a field that is not null")
+            raise RecordRefused("value has no non-null fields")
         return self._rows.table(records, parts, schema)
 
     def _unwritten(self, topic: str, records: Sequence[Record], indexes: Sequence[int]) -> Sequence[int]:
@@ -137,7 +142,7 @@ class S3Sink(Sink):
         return f"{self._prefix.rstrip('/')}/{place}/".lstrip("/")
 
     def _last_written(self, directory: str, first: int) -> int:
-        """Return the number of a topic's last stored record, if it is not before ``first``."""
+        """Return the number of a topic's last stored record, if it is not before ``first``, or -1."""
         last = -1
         after = f"{directory}{first:0{_NUMBER_DIGITS}d}"
         with retried(self._config.path):
@@ -151,13 +156,13 @@ class S3Sink(Sink):
                         last = max(last, int(number))
         return last
 
-    # -- what is inside -------------------------------------------------------------------------------------------
+    # -- object content -------------------------------------------------------------------------------------------
 
     def _part(self, record: Record, index: int) -> Any:
         """Return a record's line, or its JSON object for a table.
 
         Raises:
-            RecordRefused: its value is not valid for the format.
+            RecordRefused: the value is not valid for the format.
         """
         value = record.value
         kind = self._config.format
@@ -165,11 +170,13 @@ class S3Sink(Sink):
             if kind == "lines":
                 data = value if isinstance(value, bytes) else str(value).encode()
                 if b"\n" in data:
-                    raise RecordRefused("the value has a line break, and format is lines; use json")
+                    raise RecordRefused(
+                        "value contains a line break, which format lines does not allow: set format to json"
+                    )
                 return data
             if kind != "json":
                 document = document_of(record, digits_of if kind == "csv" else json_of)
-                json.dumps(document, ensure_ascii=False).encode()  # fails for text that is not valid UTF-8
+                json.dumps(document, ensure_ascii=False).encode()  # fails for invalid UTF-8
                 return document
             if isinstance(value, bytes | str):
                 parsed = json_of(value)
@@ -180,7 +187,7 @@ class S3Sink(Sink):
         except RecordRefused as error:
             raise RecordRefused(str(error), index) from error
         except (ValueError, TypeError, RecursionError) as error:
-            raise RecordRefused(f"the value is not valid JSON: {error}", index) from error
+            raise RecordRefused(f"value is not valid JSON: {error}", index) from error
 
     def _body(self, parts: Sequence[Any], table: Any, chosen: Sequence[int]) -> bytes:
         if table is not None:

@@ -1,17 +1,17 @@
 """The ``s3`` source reads objects of a bucket, or files of a directory, as lines, JSON, CSV or Parquet.
 
 It is a batch source: a discovery lists the objects under the prefix, each new object is a task, and the instances share
-the tasks. An object that changes is new again. Objects are not deleted or moved.
+the tasks. A changed object counts as new. Objects are not deleted or moved.
 
-Invalid lines and rows go to the source's dead-letter topic, and so does the name of an object that cannot be read any
-further, for example because of a damaged gzip block. A byte order mark is not part of the text; a UTF-16 or UTF-32 mark
-determines the encoding. Rows have strings for values that JSON has no type for: times in ISO 8601
-(``+10000-01-01T00:00:00`` for years above 9999), bytes in base64, decimals with all digits, and the numbers ``NaN``,
+Invalid lines and rows go to the source's dead-letter topic. If the rest of an object cannot be read, for example
+because of a damaged gzip block, the object's name goes there. A byte order mark is not part of the text; a UTF-16 or
+UTF-32 mark determines the encoding. Values without a JSON type become strings: times in ISO 8601
+(``+10000-01-01T00:00:00`` for years after 9999), bytes in base64, decimals with all digits, and the numbers ``NaN``,
 ``Infinity`` and ``-Infinity``.
 
-The state contains the discovered objects, as hashes of name and version, of the last `REMEMBERED_DAYS` days, and at
-most `REMEMBERED`; objects older than all of these count as known. So an object that appears late, with an earlier
-time, is never read: in S3, that is one whose upload took longer than those days.
+The state contains the objects discovered in the last `REMEMBERED_DAYS` days, as hashes of name and version, but at most
+`REMEMBERED` objects. Objects older than all of these count as known. An object that appears late, with an earlier time,
+is therefore never read; in S3, that is an object whose upload took longer than `REMEMBERED_DAYS` days.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class S3SourceConfig(CsvOptions, S3Config):
         "Bucket and prefix, such as s3://bucket/orders/, or a directory, such as file:///var/orders.", aliases=("url",)
     )
     format: Literal["lines", "json", "csv", "parquet"] = option(
-        "lines: a record for each line; json: the same, where a line that is not valid JSON goes to the dead-letter"
-        " topic; csv, parquet: a JSON object for each row, of texts where it is CSV.",
+        "Object format. lines: one record per line; json: like lines, but lines that are not valid JSON go to the "
+        "dead-letter topic; csv, parquet: one record per row, a JSON object, which contains only strings for csv.",
         default="lines",
         aliases=("formatType",),
     )
-    suffix: str = option("Suffix of the names of objects to read; empty for all.", default="")
+    suffix: str = option("Suffix of the names of objects to read; empty for all objects.", default="")
 
 
 class _Found(NamedTuple):
-    """A listed object: its name, its version, and its time of writing in seconds since 1970."""
+    """A listed object: name, version, and time of writing in seconds since 1970."""
 
     name: str
     version: str
@@ -90,11 +90,11 @@ class S3Source(BatchSource):
         """Validate the configuration."""
         if config.path.startswith("file://"):
             if not config.path.startswith("file:///"):
-                raise InvalidConfig(f"path {config.path!r} must be file:/// and a directory from the root on")
+                raise InvalidConfig(f"invalid path {config.path!r}: expected file:/// and an absolute directory")
         elif config.path.startswith("s3://"):
             check_s3(config)
         else:
-            raise InvalidConfig(f"path {config.path!r} must be s3://bucket/prefix or file:///directory")
+            raise InvalidConfig(f"invalid path {config.path!r}: expected s3://bucket/prefix or file:///directory")
         check_csv(config)
 
     def open(self, config: S3SourceConfig, context: SourceContext) -> None:
@@ -136,7 +136,7 @@ class S3Source(BatchSource):
         return state["until"], state["known"]
 
     def _remember(self) -> None:
-        """Save the discovered objects. Their tasks have been stored before anything else is called."""
+        """Save the discovered objects. At this point, their tasks have been stored."""
         known, self._handed_over = self._handed_over, None
         if known is None:
             return
@@ -171,10 +171,10 @@ class S3Source(BatchSource):
                 # Unlike mtime, ctime changes when a file is moved into the directory.
                 yield _Found(os.fspath(path.relative_to(self._directory)), version, found.st_ctime)
 
-    # -- one task -------------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------------------
 
     def prepare(self, task: bytes) -> None:
-        """Begin a task."""
+        """Start a task."""
         self._remember()
         self._leave()
         name = json.loads(task)["name"]
@@ -200,7 +200,7 @@ class S3Source(BatchSource):
         self._files.close()
 
     def _read(self, name: str) -> Iterator[Record]:
-        """Yield an object's records, and dead letters for invalid content, as reading it again would not help."""
+        """Yield an object's records, and dead letters for invalid content, which rereading would not change."""
         shown = shown_path(name)
         properties = {"object": shown}
         count = 0
@@ -213,12 +213,10 @@ class S3Source(BatchSource):
                 else:
                     yield Record(value, properties=properties)
         except FileNotFoundError:
-            self._context.logger.error("%s was deleted before it was read", shown)
+            self._context.logger.error("skipped %s: deleted before it was read", shown)
         except BROKEN as error:
             reason = " ".join(str(error).split())[:300]
-            yield DeadLetter(
-                b"", properties=properties, reason=f"{shown} cannot be read beyond record {count}: {reason}"
-            )
+            yield DeadLetter(b"", properties=properties, reason=f"cannot read {shown} after record {count}: {reason}")
 
     def _values(self, name: str) -> Iterator[bytes | DeadLetter]:
         stream = self._open(name)
@@ -236,7 +234,7 @@ class S3Source(BatchSource):
 
         Raises:
             FileNotFoundError: the object no longer exists.
-            Retry: the directory is missing.
+            Retry: the directory does not exist.
         """
         if self._directory is not None:
             raw: IO[bytes] = self._files.enter_context(_open_inside(self._directory, name))
@@ -258,9 +256,9 @@ class S3Source(BatchSource):
 
 
 def _open_inside(directory: Path, name: str) -> IO[bytes]:
-    """Open a file in a directory; raises the same as `S3Source._open`."""
+    """Open a file in a directory. Raises the same exceptions as `S3Source._open`."""
     try:
-        # A missing directory, for example an unmounted one, must not look like a deleted file.
+        # A missing directory, for example an unmounted one, must not be mistaken for a deleted file.
         held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Retry(f"{directory} is not a directory") from error

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 STATEMENT_S = 60
-"""Statement timeout in seconds; a statement that waits longer for a lock is retried."""
+"""Statement timeout in seconds. A statement that waits longer for a lock is retried."""
 
 _DRIVERS = {
     "postgresql": "postgresql+psycopg",
@@ -32,7 +32,7 @@ _JDBC_PARAMETERS = {
     "applicationName": "application_name",
     "options": "options",
 }
-"""Supported parameters of JDBC URLs, and their names here."""
+"""Supported parameters of JDBC URLs, with their SQLAlchemy names."""
 
 
 def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
@@ -40,7 +40,7 @@ def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
 
     Args:
         text: the URL.
-        key: name of its field.
+        key: option name.
 
     Raises:
         InvalidConfig: the URL is invalid.
@@ -54,15 +54,17 @@ def sqlalchemy_url(text: str, key: str = "jdbcUrl") -> str:
         if is_jdbc:
             rest = f"///{rest}"
         if not rest.startswith("///") or not rest.partition("?")[0].strip("/") or ":memory:" in rest:
-            raise InvalidConfig(f"{key} {text!r} has no file: expected jdbc:sqlite:/path/file.db")
+            raise InvalidConfig(f"invalid {key} {text!r}: expected a file, as in jdbc:sqlite:/path/file.db")
         return f"sqlite:{rest}"
     try:
         split = urlsplit(f"x:{rest}")
-        _ = split.port  # raises if the port is not a number
+        _ = split.port  # raises ValueError if the port is not a number
     except ValueError as error:
-        raise InvalidConfig(f"{key} {_without_password(text)!r} is not a valid URL: {error}") from None
+        raise InvalidConfig(f"invalid {key} {_without_password(text)!r}: {error}") from None
     if not split.hostname or not split.path.strip("/"):
-        raise InvalidConfig(f"{key} {_without_password(text)!r} needs a host and a database, as in {examples}")
+        raise InvalidConfig(
+            f"invalid {key} {_without_password(text)!r}: expected a host and a database, as in {examples}"
+        )
     if is_jdbc:
         rest = _without_jdbc(rest, split.query, key)
     return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
@@ -80,7 +82,7 @@ def _without_jdbc(rest: str, query: str, key: str) -> str:
             parameters[_JDBC_PARAMETERS[name]] = value
         else:
             known = ", ".join(["currentSchema", "ssl", *_JDBC_PARAMETERS])
-            raise InvalidConfig(f"{key}: the parameter {name} is not known; known are {known}")
+            raise InvalidConfig(f"{key}: unknown parameter {name!r}: expected {known}")
     user, password = parameters.pop("user", ""), parameters.pop("password", "")
     place = rest.partition("?")[0]
     if user:
@@ -96,17 +98,17 @@ def _without_password(text: str) -> str:
 
 
 def make_engine(connector: str, url: str, user: str, password: str, *, writes: bool = True) -> Engine:
-    """Return an engine, not connected yet.
+    """Return an engine that is not connected yet.
 
     Args:
-        connector: the name of the connector.
+        connector: connector name.
         url: a URL returned by `sqlalchemy_url`.
-        user: user name; empty for the one in the URL.
-        password: the user's password.
-        writes: whether its transactions write.
+        user: user name; empty to use the one in the URL.
+        password: password of the user.
+        writes: whether the engine's transactions write.
 
     Raises:
-        InvalidConfig: a library is missing.
+        InvalidConfig: a library is not installed.
     """
     sqlalchemy = need("jdbc", "sqlalchemy", connector)
     made = sqlalchemy.make_url(url)
@@ -118,7 +120,7 @@ def make_engine(connector: str, url: str, user: str, password: str, *, writes: b
     kind = made.get_backend_name()
     if made.drivername == "postgresql+psycopg":
         need("jdbc", "psycopg", connector)
-        # Without the encoding, text from a SQL_ASCII database would be bytes, which SQLAlchemy does not support.
+        # Without the encoding, strings from a SQL_ASCII database would be bytes, which SQLAlchemy does not support.
         arguments = {
             "connect_timeout": CONNECT_S, "tcp_user_timeout": STATEMENT_S * 1000, "client_encoding": "utf8"
         }  # fmt: skip
@@ -130,9 +132,9 @@ def make_engine(connector: str, url: str, user: str, password: str, *, writes: b
     try:
         engine: Engine = sqlalchemy.create_engine(made, connect_args=arguments, poolclass=sqlalchemy.NullPool)
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
-        raise InvalidConfig(f"{made.drivername} cannot be used: {error}; install its driver") from error
+        raise InvalidConfig(f"cannot load {made.drivername}: {error}; install its driver") from error
     if kind == "sqlite" and writes:
-        # The sqlite3 module's implicit transactions begin too late to see what another transaction has written.
+        # The sqlite3 module's implicit transactions start too late to see changes by other transactions.
         sqlalchemy.event.listen(engine, "begin", _begin)
     return engine
 
@@ -165,14 +167,14 @@ def connect(engine: Engine) -> Connection:
 
 
 def away(engine: Engine, error: Exception) -> Retry:
-    """Return the Retry for a database error that no record has caused."""
+    """Return the Retry for a database error that was not caused by a record."""
     url = engine.url
     place = url.database if engine.dialect.name == "sqlite" else f"{url.host}:{url.port or ''}/{url.database}"
     return Retry(f"{engine.dialect.name} {place}: {text_of(error)}")
 
 
 def text_of(error: Exception) -> str:
-    """Return the text of a database error in one line."""
+    """Return the message of a database error in one line."""
     original = getattr(error, "orig", None) or error
     arguments = original.args
     is_numbered = len(arguments) > 1 and isinstance(arguments[0], int)
@@ -191,7 +193,7 @@ def is_fault_of_row(dialect: str, error: Exception) -> bool:
     original = getattr(error, "orig", None) or error
     if dialect == "postgresql":
         state = getattr(original, "sqlstate", None)
-        if state is None:  # raised by psycopg itself, for example for a NUL in a text
+        if state is None:  # raised by psycopg itself, for example for a NUL in a string
             return type(original).__name__ == "DataError"
         return state[:2] in ("22", "23", "44", "54") or state in ("21000", "42804", "P0001")
     if dialect in ("mysql", "mariadb"):
@@ -203,7 +205,7 @@ def is_fault_of_row(dialect: str, error: Exception) -> bool:
 
 
 _SQLITE_UNREADABLE = ("Could not decode to UTF-8", "integer overflow", "malformed JSON", "string or blob too big")
-"""Errors of SQLite caused by values; they have the same code as a missing table."""
+"""Errors of SQLite caused by values. They have the same code as a missing table."""
 
 
 def is_unreadable(dialect: str, error: Exception) -> bool:

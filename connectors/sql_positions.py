@@ -1,7 +1,7 @@
 """Write positions of a sink's topics, stored in the target's transactions so that redelivered records are skipped.
 
-A topic's row is locked before anything is written. So if a frozen instance was replaced and resumes, the later of the
-two sees what the other has written.
+A topic's row is locked before records are written. If a frozen instance was replaced and resumes, the later of the two
+instances therefore sees the other's writes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _REFUSED_MAX = 1000
 class Positions:
     """The rows of one sink in the positions table.
 
-    Rejected records are remembered, so that they are rejected again if redelivered: they may not have reached the
+    Rejected records are stored so that they are rejected again if redelivered, because they may not have reached the
     dead-letter topic yet.
     """
 
     def __init__(self, connection: Connection, table: str, sink: str) -> None:
-        """Create the table if it is missing.
+        """Create the table if it does not exist.
 
         Args:
             connection: an open connection.
-            table: the table's name.
-            sink: id of the sink; differs for a sink that is created later under the same name.
+            table: table name.
+            sink: ID of the sink, which differs for a sink created later under the same name.
         """
         dialect = connection.dialect.name
         self._connection = connection
@@ -39,7 +39,8 @@ class Positions:
         self._lock = " FOR UPDATE" if dialect != "sqlite" else ""
         self._mark = "?" if dialect == "sqlite" else "%s"
         is_mysql = dialect in ("mysql", "mariadb")
-        # In MariaDB this locks the row exclusively at once; IGNORE would take a shared lock first, and could deadlock.
+        # In MariaDB this locks the row exclusively from the start. IGNORE would take a shared lock first, and could
+        # deadlock.
         self._conflict = "ON DUPLICATE KEY UPDATE sequence = sequence" if is_mysql else "ON CONFLICT DO NOTHING"
         self._known: set[str] = set()
         mark = "`" if is_mysql else '"'
@@ -53,7 +54,7 @@ class Positions:
         )
 
     def written(self, topic: str) -> tuple[int, set[int]]:
-        """Lock a topic's row; return the number of its last written record, and the numbers of rejected ones."""
+        """Lock a topic's row, and return the number of its last written record and the numbers of rejected records."""
         parameters = (self._sink, topic)
         mark = self._mark
         if topic not in self._known:
@@ -73,7 +74,7 @@ class Positions:
 
         Args:
             records: the records.
-            before: the results of `written` by topic, with the numbers of all rejected records added to the sets.
+            before: results of `written` by topic, with the numbers of all rejected records added to the sets.
         """
         mark = self._mark
         for topic, sequence in {record.topic: record.sequence for record in records}.items():

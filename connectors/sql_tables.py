@@ -1,8 +1,8 @@
-"""Target tables: their columns, and statements for each database that write many rows at once.
+"""Target tables: their columns, and statements for each database that write multiple rows.
 
-PostgreSQL receives the rows of a statement as one JSON text and parses it itself, so that numbers keep all digits and
-values are converted by the column's rules. The drivers for MariaDB, MySQL and SQLite get a list of tuples; PyMySQL
-combines them into one statement, and SQLite runs in-process.
+PostgreSQL receives the rows of a statement as one JSON string and parses it itself, so that numbers keep all digits and
+values are converted by the column's rules. The drivers for MariaDB, MySQL and SQLite receive a list of tuples. PyMySQL
+combines the tuples into one statement, and SQLite runs in-process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class Row(NamedTuple):
     """The operation of one record on the table.
 
     Attributes:
-        verb: the operation. PATCH changes the given columns of a row, or inserts the row if it is missing. MOVE does
+        verb: the operation. PATCH changes the given columns of a row, or inserts the row if it does not exist. MOVE
+          does
             the same for a row whose key has changed. LEAVE deletes a row whose key has changed once the new row exists.
-        columns: the given columns; for DELETE those of the key.
+        columns: the given columns; for DELETE, the key columns.
         values: values by column.
         text: a JSON object with at least these columns.
-        key: values of the key columns as text; empty if rows have no key.
+        key: values of the key columns as strings; empty if rows have no key.
         other: the same row under its old key (MOVE) or its new key (LEAVE), with its key columns.
     """
 
@@ -52,9 +53,9 @@ class Column(NamedTuple):
     """A column of the table.
 
     Attributes:
-        type: the database's name of the type, without a length.
-        kind: how values are converted: ``text``, ``chars`` (the same, but booleans are unchanged), ``bytes``,
-            ``time``, ``json``, or ``plain`` for unchanged.
+        type: type name in the database, without a length.
+        kind: how values are converted: ``text``, ``chars`` (like ``text``, but booleans are unchanged), ``bytes``,
+            ``time``, ``json``, or ``plain`` for no conversion.
     """
 
     type: str
@@ -72,7 +73,7 @@ class Table(ABC):
         columns: the writable columns, by name.
         is_deferring: whether it has constraints that may be checked only at commit.
         is_transactional: whether a rollback undoes writes.
-        number: converts the text of a number with a decimal point or an exponent.
+        number: parses a number with a decimal point or an exponent.
     """
 
     columns: Mapping[str, Column]
@@ -86,9 +87,9 @@ class Table(ABC):
 
         Args:
             connection: an open connection.
-            name: name of the table, optionally with schema and dot.
-            key: its key columns.
-            settable: columns that UPSERT and UPDATE change; empty for all except the key.
+            name: table name, optionally preceded by the schema and a dot.
+            key: key columns.
+            settable: columns that UPSERT and UPDATE change; empty for all columns except the key.
 
         Raises:
             Retry: the table or a column does not exist.
@@ -98,9 +99,9 @@ class Table(ABC):
         self._connection = connection
         self.name, self.columns = self._read(name)
         if not self.columns:
-            raise Retry(f"the database has no table {name}; create it, or give createTable its columns")
+            raise Retry(f"table {name!r} does not exist: create the table, or set createTable")
         if absent := [column for column in (*key, *settable) if column not in self.columns]:
-            raise Retry(f"the table {name} has no column {absent[0]}; it has {', '.join(self.columns)}")
+            raise Retry(f"table {name!r} has no column {absent[0]!r}: expected one of {', '.join(self.columns)}")
         self._check_key(name)
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
 
@@ -109,7 +110,7 @@ class Table(ABC):
         """Return the quoted name and the columns; no columns if the table does not exist."""
 
     def _check_key(self, name: str) -> None:  # noqa: B027  most databases need no check
-        """Raise Retry if upserts would not use the key; PostgreSQL and SQLite report this themselves."""
+        """Raise Retry if upserts would not use the key. PostgreSQL and SQLite report this themselves."""
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write rows with the same verb and columns and distinct keys."""
@@ -127,14 +128,14 @@ class Table(ABC):
             self._write(verb, rows)
 
     def _patch(self, rows: Sequence[Row]) -> None:
-        """Update existing rows, and insert the others. An UPSERT would fail if a missing column is NOT NULL."""
+        """Update existing rows and insert the others. An UPSERT would fail if a missing column is NOT NULL."""
         if self._write("UPDATE", rows) < len(rows):
             for row in rows:
                 if not self._write("UPDATE", [row]):
                     self._write("UPSERT", [row])
 
     def _move(self, row: Row) -> None:
-        """Change a row and its key. Columns not given are kept, and the row is unchanged if the change is rejected."""
+        """Change a row and its key. Other columns keep their values, and a rejected change leaves the row unchanged."""
         old = row.other
         if old is not None and old.key != row.key and self._count(old):
             if not self._count(row):
@@ -162,7 +163,7 @@ class Table(ABC):
         """Return the clause of an INSERT that updates an existing row."""
 
     def quoted(self, name: str) -> str:
-        """Quote a name for a statement, with percent signs escaped, as they would start a parameter."""
+        """Quote a name for a statement, with percent signs escaped because they would start a parameter."""
         mark = self.quote_mark
         return mark + name.replace(mark, mark * 2).replace("%", "%%") + mark
 
@@ -170,14 +171,14 @@ class Table(ABC):
         return joint.join(form.replace("{}", self.quoted(column)) for column in columns)
 
     def _changed(self, columns: Sequence[str]) -> list[str]:
-        """Return those of the given columns that UPSERT and UPDATE change."""
+        """Return the given columns that UPSERT and UPDATE change."""
         return [
             column for column in columns
             if column not in self.key and (not self._settable or column in self._settable)
         ]  # fmt: skip
 
     def _updated(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns that an UPDATE sets; if there are none, an unchanged key column."""
+        """Return the columns that an UPDATE sets, or an unchanged key column if there are none."""
         return self._changed(columns) or list(self.key[:1])
 
     def _execute(self, statement: str, parameters: Any) -> int:
@@ -260,7 +261,7 @@ class PostgresTable(Table):
 
 
 class TupleTable(Table):
-    """A table of a database whose driver accepts many parameter tuples for one statement."""
+    """A table of a database whose driver accepts multiple parameter tuples per statement."""
 
     mark = "%s"
 
@@ -347,7 +348,7 @@ class MySqlTable(TupleTable):
         return ".".join(map(self.quoted, (schema, table) if dot else (table,))), columns
 
     def _check_key(self, name: str) -> None:
-        """Raise Retry unless the key is unique: an upsert uses any unique key, so it must be the configured one."""
+        """Raise Retry unless the key is unique. An upsert uses any unique key, so it must be the configured one."""
         if not self.key:
             return
         schema, _, table = name.rpartition(".")
@@ -359,7 +360,7 @@ class MySqlTable(TupleTable):
         for index, column in parts:
             keys.setdefault(index, set()).add(column)
         if set(self.key) not in keys.values():
-            raise Retry(f"the table {name} has no unique key of {', '.join(self.key)}; create one")
+            raise Retry(f"table {name!r} has no unique key on {', '.join(self.key)}: create one")
 
     def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
         changed = changed or self.key[:1]
@@ -372,7 +373,7 @@ class SqliteTable(TupleTable):
     mark = "?"
 
     def quoted(self, name: str) -> str:
-        """Quote a name for a statement; percent signs need no escaping here."""
+        """Quote a name for a statement. Percent signs need no escaping here."""
         return '"' + name.replace('"', '""') + '"'
 
     def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
@@ -412,7 +413,7 @@ def _sqlite_kind(declared: str) -> str:
 
 
 def _exact(row: Row, name: str) -> Any:
-    """Return a value for a text column; one that may have lost digits is parsed from the JSON text again."""
+    """Return a value for a text column. A number that may have lost digits is reparsed from the JSON."""
     value = row.values[name]
     if type(value) not in _NUMBERS:
         return value
@@ -423,7 +424,7 @@ def _exact(row: Row, name: str) -> Any:
 
 def _decimal(text: str) -> Decimal:
     if math.isinf(float(text)):
-        raise ValueError(f"the number {text} is too large")
+        raise ValueError(f"number {text} is too large")
     return Decimal(text)
 
 
@@ -445,7 +446,7 @@ def _bytes(value: Any) -> Any:
     try:
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise Unfit(f"bytes must be given as base64: {error}") from None
+        raise Unfit(f"invalid base64 for a bytes column: {error}") from None
 
 
 def _time(value: Any) -> Any:
@@ -454,9 +455,9 @@ def _time(value: Any) -> Any:
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise Unfit(f"times must be given as ISO 8601 text, not {str(value)[:60]!r}") from None
+        raise Unfit(f"invalid time {str(value)[:60]!r}: expected an ISO 8601 string") from None
     if value[26:27].isdigit() and _NANOSECONDS.search(value):  # Python drops nanoseconds
-        raise Unfit(f"a time has at most 6 digits behind the second, and this has more: {value[:60]!r}")
+        raise Unfit(f"invalid time {value[:60]!r}: expected at most 6 fractional digits")
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -474,7 +475,7 @@ _AS_THEY_ARE: Mapping[str, frozenset[type]] = {
 """Types of values that need no conversion, by kind."""
 _TEXTS = ("chars", "text")
 _LONG = re.compile(r"[0-9.]{16}")
-"""Matches all numbers that a float or SQLite's integers might not represent, and others."""
+"""Matches all numbers that a float or SQLite's integers might not represent, and some others."""
 _NUMBERS = frozenset((int, float, Decimal, dict, list))
 """Types of values that are numbers or may contain numbers."""
 
@@ -489,18 +490,19 @@ _TYPES = {
     "timestamp": ("timestamptz", "datetime(6)", "text"),
     "date": ("date", "date", "text"),
 }
-"""Types that `create` supports in all databases: in PostgreSQL, in MariaDB and MySQL, in SQLite."""
+"""Types that `create` supports in all databases, as in PostgreSQL, in MariaDB and MySQL, and in SQLite."""
 
 
 def create(connection: Connection, name: str, columns: Mapping[str, str], key: Sequence[str]) -> None:
-    """Create a table if it is missing.
+    """Create a table if it does not exist.
 
     Args:
         connection: an open connection.
-        name: name of the table.
-        columns: types by name: those of all databases (integer, number, text, boolean, bytes, json, timestamp, date),
-            or any type of the database.
-        key: columns of the primary key; empty for none.
+        name: table name.
+        columns: types by column name: integer, number, text, boolean, bytes, json, timestamp or date, or any type of
+          the
+            database.
+        key: columns of the primary key; empty for no primary key.
     """
     dialect = connection.dialect.name
     place = {"postgresql": 0, "sqlite": 2}.get(dialect, 1)

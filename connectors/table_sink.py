@@ -19,26 +19,28 @@ if TYPE_CHECKING:
 class TableConfig:
     """Shared settings of the table format sinks: table creation, schema evolution and commit size."""
 
-    create_table: bool = option("Whether to create a missing table.", default=True)
+    create_table: bool = option("Whether to create the table if it does not exist.", default=True)
     schema: dict[str, str] = option(
-        "Columns of a table that is created, with their types: string, long, int, double, float, boolean, timestamp,"
-        " date, binary, decimal(P,S). Empty to take them from the first batch.",
+        "Column types, used when the sink creates the table: string, long, int, double, float, boolean, timestamp, "
+        "date, binary or decimal(P,S). If empty, columns are inferred from the first batch.",
         default={},
     )
     schema_evolution: SchemaEvolution = option(
-        "For a record with a field that is not a column: reject the record, ignore the field, or add the column.",
+        "Action for records with a field that is not a column: reject the record, ignore the field, or add the column.",
         default="REFUSE",
     )
     batch_size: int = option("Maximum number of rows per commit.", default=10_000, limits=(1, 10_000))
     batch_bytes: int = option("Maximum bytes of records per commit.", default=64 << 20, limits=(1, 1 << 30))
-    batch_time_ms: int = option("Milliseconds to wait for more records.", default=5000, limits=(0, 60_000))
+    batch_time_ms: int = option(
+        "Maximum time to wait for more records, in milliseconds.", default=5000, limits=(0, 60_000)
+    )
 
 
 class TableSink(Sink, ABC):
     """Writes each batch as one commit to a table.
 
-    With EFFECTIVELY_ONCE, a commit contains the number of each topic's last record, under a name made of an id of this
-    sink's creation and the topic; redelivered records that were already committed are skipped.
+    With EFFECTIVELY_ONCE, a commit contains the number of each topic's last record, under a name that consists of an ID
+    of the sink's creation and the topic. Redelivered records that were already committed are skipped.
     """
 
     def __init__(self) -> None:
@@ -52,26 +54,26 @@ class TableSink(Sink, ABC):
         check_columns(config.schema)
 
     def not_effectively_once(self, config: Any) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
         return ""
 
     def batching(self, config: Any) -> Batching:
         """Return the batch limits."""
         return Batching(config.batch_size, config.batch_bytes, config.batch_time_ms / 1000)
 
-    # -- what a format does ---------------------------------------------------------------------------------------
+    # -- for subclasses --------------------------------------------------------------------------------------------
 
     @abstractmethod
     def find(self) -> bool:
-        """Load the table, and return whether it exists."""
+        """Load the table and return whether it exists."""
 
     @abstractmethod
     def create(self, schema: pa.Schema) -> None:
-        """Create the table, unless another client just did, and load it."""
+        """Create the table, unless another client has just created it, and load it."""
 
     @abstractmethod
     def columns(self) -> pa.Schema:
-        """Return the table's columns."""
+        """Return the table columns."""
 
     @abstractmethod
     def stored(self, name: str) -> int:
@@ -82,19 +84,19 @@ class TableSink(Sink, ABC):
         """Append rows in one commit, together with numbers to store under their names, and new columns.
 
         Raises:
-            Retry: the commit failed or conflicted; the rows may or may not be written.
+            Retry: the commit failed or conflicted, and the rows may or may not have been written.
         """
 
     # -- batches --------------------------------------------------------------------------------------------------
 
     def begin(self, config: TableConfig, context: SinkContext) -> None:
-        """Look for the table; called at the end of a format's ``open``."""
+        """Load the table if it exists. Called at the end of a format's ``open``."""
         self._settings = config
         self._context = context
         self._rows = self._rows or RowReader(config.schema_evolution)
         self._is_there = self.find()
         if not self._is_there and not config.create_table:
-            raise Retry("the table is not there; create it, or set createTable")
+            raise Retry("table does not exist: create the table, or set createTable to true")
 
     def write_batch(self, records: Sequence[Record]) -> None:
         """Write a batch of records durably."""
@@ -107,7 +109,7 @@ class TableSink(Sink, ABC):
         if not self._is_there:
             schema = declared_schema(self._settings.schema) if self._settings.schema else inferred_schema(documents)
             if not schema.names:
-                raise Retry("the table is not there, and no record has a field that it could be created with")
+                raise Retry("cannot create the table: no record has a non-null field")
             self.create(schema)
             self._is_there = True
         known = self.columns()
@@ -122,7 +124,7 @@ class TableSink(Sink, ABC):
             self.commit(table, last, added)
 
     def _choose(self, records: Sequence[Record], last: dict[str, int]) -> list[bool]:
-        """Return, for each record, whether it is uncommitted, and add the numbers to commit to ``last``."""
+        """Return, for each record, whether it is uncommitted. Adds the numbers to commit to ``last``."""
         before: dict[str, int] = {}
         chosen = []
         for record in records:

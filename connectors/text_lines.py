@@ -1,6 +1,6 @@
 """Lines of objects written by other systems. Invalid content affects only its line, not the whole object.
 
-A byte order mark is not part of the text. A UTF-16 or UTF-32 mark determines the encoding; the text is converted to
+A byte order mark is not part of the text. A UTF-16 or UTF-32 mark determines the encoding, and the text is converted to
 UTF-8.
 """
 
@@ -20,17 +20,17 @@ from .documents import json_of
 
 LINE_BYTES_MAX = 64 << 20
 _HEAD_BYTES = 64 << 10
-"""Bytes of an overlong line that its dead letter contains."""
+"""Number of bytes of an overlong line that its dead letter contains."""
 _SKIPPED_BYTES = 1 << 20
 _AT_ONCE_BYTES = 1 << 20
 
 
 class BrokenObject(Exception):
-    """From some point on, an object does not conform to its format."""
+    """The rest of an object does not conform to its format."""
 
 
 BROKEN = (BrokenObject, gzip.BadGzipFile, EOFError, zlib.error)
-"""Exceptions raised if an object cannot be read any further."""
+"""Exceptions raised if the rest of an object cannot be read."""
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",  # starts like the UTF-16 mark
     codecs.BOM_UTF32_BE: "utf-32",
@@ -55,7 +55,7 @@ class _Recoded:
         try:
             return self._text.readline(size).encode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise BrokenObject(f"it is not valid {error.encoding}: {error.reason}") from error
+            raise BrokenObject(f"not valid {error.encoding}: {error.reason}") from error
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def _without_mark(stream: IO[bytes]) -> Iterator[tuple[_Lines, bool]]:
 
 
 def _lines(stream: _Lines) -> Iterator[tuple[int, bytes | DeadLetter]]:
-    """Yield line numbers and lines with their line ends, or a dead letter for an overlong line."""
+    """Yield line numbers and lines with their line endings, or a dead letter for an overlong line."""
     number = 0
     while line := stream.readline(LINE_BYTES_MAX + 1):
         number += 1
@@ -86,19 +86,21 @@ def _lines(stream: _Lines) -> Iterator[tuple[int, bytes | DeadLetter]]:
             continue
         while (part := stream.readline(_SKIPPED_BYTES)) and not part.endswith(b"\n"):
             pass
-        reason = f"line {number} has more than {LINE_BYTES_MAX} bytes: its letter has the first {_HEAD_BYTES}"
+        reason = (
+            f"line {number} is longer than {LINE_BYTES_MAX} bytes; the dead letter contains the first {_HEAD_BYTES}"
+        )
         yield number, DeadLetter(line[:_HEAD_BYTES], reason=reason)
 
 
 def text_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
-    """Yield non-empty lines unchanged, without their line ends."""
+    """Yield non-empty lines unchanged, without their line endings."""
     with _without_mark(stream) as (lines, is_recoded):
         for number, line in _lines(lines):
             if isinstance(line, DeadLetter):
                 yield line
             elif text := line.rstrip(b"\r\n"):
                 if is_recoded and not _is_utf8(text):
-                    yield DeadLetter(text, reason=f"line {number} has lone surrogates, which UTF-8 cannot express")
+                    yield DeadLetter(text, reason=f"line {number} contains lone surrogates, which are not valid UTF-8")
                 else:
                     yield text
 
@@ -112,7 +114,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def json_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
-    """Yield non-empty lines, and a dead letter for each that is not valid UTF-8 JSON."""
+    """Yield non-empty lines, and a dead letter for each line that is not valid UTF-8 JSON."""
     with _without_mark(stream) as (lines, _):
         for number, line in _lines(lines):
             if isinstance(line, DeadLetter):
@@ -133,7 +135,7 @@ def csv_rows(stream: IO[bytes], reader: CsvReader) -> Iterator[bytes | DeadLette
     with _without_mark(stream) as (lines, _):
         for _, line in _lines(lines):
             if isinstance(line, DeadLetter):
-                yield from reader.read(waiting, is_last=True)  # a row that continues here has lost a line
+                yield from reader.read(waiting, is_last=True)  # a row that continues here lacks the overlong line
                 yield line
                 waiting, size = [], 0
                 continue

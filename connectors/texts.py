@@ -1,4 +1,4 @@
-"""Conversion of record values and errors to text and bytes, for connectors."""
+"""Conversion of record values and errors to strings and bytes, for connectors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..errors import InvalidConfig, MagnetarError
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _NAMES = ("key", "topic", "message_id")
 _PROPERTY = "properties."
-_KNOWN = "there are {key}, {topic}, {message_id} and {properties.name}"
+_KNOWN = "expected {key}, {topic}, {message_id} or {properties.name}"
 
 
 def text_of(value: object) -> str:
-    r"""Return another system's value as text; bytes that are not valid UTF-8 are written as ``\xff``."""
+    r"""Return another system's value as a string, with invalid UTF-8 bytes escaped as ``\xff``."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
@@ -27,7 +27,7 @@ def text_of(value: object) -> str:
 
 
 def payload_of(value: Any) -> bytes:
-    """Return a record's value as bytes: empty for None, UTF-8 for text, JSON for objects made by a SerDe."""
+    """Return a record's value as bytes: empty for None, UTF-8 for strings, and JSON for objects created by a SerDe."""
     if isinstance(value, bytes):
         return value
     if value is None:
@@ -40,43 +40,45 @@ def payload_of(value: Any) -> bytes:
 
 
 def shown_path(path: str | Path) -> str:
-    """Return a path as valid UTF-8 text."""
+    """Return a path as a valid UTF-8 string."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def failure_of(error: Exception, timeout_s: float) -> str:
-    """Return why an HTTP request failed; for a timeout, whose error has no text, after how long."""
+    """Return why an HTTP request failed. A timeout, whose error has no message, is described by its duration."""
     return (
-        f"{type(error).__name__}: {error}" if str(error) else f"no answer in {timeout_s:g} s ({type(error).__name__})"
+        f"{type(error).__name__}: {error}"
+        if str(error)
+        else f"no response within {timeout_s:g} s ({type(error).__name__})"
     )
 
 
 class Unfilled(MagnetarError):
-    """A record lacks something that a template requires; the message says what."""
+    """A record lacks a key or property that a template requires, as described in the message."""
 
 
 class Template:
-    """A text with placeholders: ``{key}``, ``{topic}``, ``{message_id}`` and ``{properties.name}`` of a record."""
+    """A string with the placeholders ``{key}``, ``{topic}``, ``{message_id}`` and ``{properties.name}``."""
 
     def __init__(self, key: str, text: str) -> None:
         """Parse a template.
 
         Args:
-            key: name of the option, for error messages.
-            text: the template; without placeholders it is the same for every record.
+            key: option name, for error messages.
+            text: the template. Without placeholders, the result is the same for every record.
 
         Raises:
             InvalidConfig: a placeholder is unknown.
         """
-        self._parts = _PLACE.split(text)  # texts and placeholder names alternate
+        self._parts = _PLACE.split(text)  # text and placeholder names alternate
         for name in self._parts[1::2]:
             if name not in _NAMES and not (name.startswith(_PROPERTY) and name != _PROPERTY):
-                raise InvalidConfig(f"{key}: unknown placeholder {{{name}}}; {_KNOWN}")
+                raise InvalidConfig(f"{key}: unknown placeholder {{{name}}}: {_KNOWN}")
         self.constant = text if len(self._parts) == 1 else None
-        """The text if it is the same for every record; else None."""
+        """The result if it is the same for every record, or None."""
 
     def of(self, record: Record) -> str:
-        """Return the text for a record.
+        """Return the template with its placeholders replaced for a record.
 
         Raises:
             Unfilled: the record lacks the key or the property.
@@ -98,5 +100,5 @@ def _filled(record: Record, name: str) -> str:
     else:
         found = record.properties.get(name.removeprefix(_PROPERTY))
     if found is None:
-        raise Unfilled(f"the record has no {'key' if name == 'key' else f'property {name.removeprefix(_PROPERTY)!r}'}")
+        raise Unfilled(f"record has no {'key' if name == 'key' else f'property {name.removeprefix(_PROPERTY)!r}'}")
     return found

@@ -1,4 +1,4 @@
-"""Discovery triggers of batch sources: immediately, or at the times of a cron expression."""
+"""Discovery triggers of batch sources: immediately, or on a cron schedule."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..config.schedule import Schedule
 
 @dataclass
 class _NoConfig:
-    """Settings of the ``immediate`` trigger: none."""
+    """Settings of the ``immediate`` trigger, which has none."""
 
 
 class ImmediateTrigger(Trigger):
-    """Discovers once: after the source was created, updated, or restarted by a user."""
+    """Discovers once after the source was created, updated, or restarted by a user."""
 
     is_first = True
 
@@ -36,12 +36,16 @@ class ImmediateTrigger(Trigger):
 class CronTriggerConfig:
     """Settings of the ``cron`` trigger."""
 
-    cron: str = option("Cron expression of five fields, or of Spring's six.", key="__CRON__", aliases=("cron",))
-    time_zone: str = option("Name of the time zone of the expression.", default="UTC")
+    cron: str = option(
+        "Cron expression: minute hour day month weekday, optionally preceded by seconds, as in Spring.",
+        key="__CRON__",
+        aliases=("cron",),
+    )
+    time_zone: str = option("Time zone of the schedule, such as UTC or Europe/Berlin.", default="UTC")
 
 
 class CronTrigger(Trigger):
-    """Discovers at the times of a cron expression; times missed while the source is not running are skipped."""
+    """Discovers on a cron schedule. Times missed while the source is not running are skipped."""
 
     def open(self, config: Mapping[str, Any]) -> None:
         """Read the configuration."""

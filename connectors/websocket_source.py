@@ -1,8 +1,8 @@
 """The ``websocket`` source reads messages that a server sends over a WebSocket.
 
-A WebSocket has no positions and no acknowledgements: messages that the server sends while the source is disconnected
-are lost, and so are messages received but not yet durable when the source stops. The number of buffered messages is
-limited; beyond it, the connection is not read, and the server has to wait.
+WebSockets have no positions or acknowledgements. Messages that the server sends while the source is disconnected are
+lost, and so are received messages that are not durable when the source stops. The source buffers a limited number of
+messages. When the buffer is full, it stops reading from the connection, so the server has to wait.
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 class WebsocketSourceConfig:
     """Settings of the ``websocket`` source."""
 
-    url: str = option("URL of the server, ws://host/path or wss://host/path.")
-    headers: dict[str, str] = option("Headers of the request that opens the connection.", default={})
+    url: str = option("Server URL, ws://host/path or wss://host/path.")
+    headers: dict[str, str] = option("Headers of the opening request.", default={})
     token: str = option("Token sent as Authorization: Bearer.", default="", secret=True)
-    subscribe_message: str = option("Text to send once the connection is open; empty for none.", default="")
-    subprotocols: list[str] = option("Names of subprotocols to choose from.", default=[])
-    message_types: Literal["all", "text", "binary"] = option("Which messages are taken.", default="all")
+    subscribe_message: str = option("Message to send once the connection is open; empty for no message.", default="")
+    subprotocols: list[str] = option("Subprotocols to offer to the server.", default=[])
+    message_types: Literal["all", "text", "binary"] = option(
+        "Types of messages to read; others are dropped.", default="all"
+    )
     max_message_size: int = option(
-        "Maximum bytes of a message; a larger one closes the connection.", default=4 << 20, limits=(1, 1 << 30)
+        "Maximum bytes per message. A larger message closes the connection.", default=4 << 20, limits=(1, 1 << 30)
     )
     connect_timeout: float = option("Connection timeout in seconds.", default=10.0, limits=(0.1, 600))
     ping_interval: float = option(
-        "Interval between pings in seconds, which detect a lost server.", default=20.0, limits=(0.1, 3600)
+        "Interval between pings that detect a lost connection, in seconds.", default=20.0, limits=(0.1, 3600)
     )
 
 
 class WebsocketSource(Source):
-    """Reads messages from a WebSocket server; messages sent while the source is disconnected are lost."""
+    """Reads messages from a WebSocket server. Messages sent while the source is disconnected are lost."""
 
     config = WebsocketSourceConfig
 
@@ -67,25 +69,29 @@ class WebsocketSource(Source):
         except ValueError:
             is_whole = False
         if not is_whole:
-            raise InvalidConfig(f"url: {_without_password(config.url)!r} is not ws://host:port/path or wss://…")
+            raise InvalidConfig(
+                f"invalid url {_without_password(config.url)!r}: expected ws://host:port/path or wss://host:port/path"
+            )
         if parts.fragment:
-            raise InvalidConfig("url has a fragment, #…, which a WebSocket cannot have; leave it out")
+            raise InvalidConfig("url must not contain a fragment (#…): remove it")
         if parts.username or parts.password:
-            raise InvalidConfig("url holds a user or a password, which would be shown; give token, or a header")
+            raise InvalidConfig(
+                "url must not contain a user name or password, which would be shown in clear text: use token or headers"
+            )
         for name, value in config.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and isinstance(value, str) and _HEADER_VALUE.fullmatch(value)):
                 raise InvalidConfig(
-                    f"headers: invalid header {name[:60]!r}: expected a name with one line of ASCII as value"
+                    f"headers: invalid header {name[:60]!r}: expected a valid name and a single-line ASCII value"
                 )
             if name.lower() == "authorization" and config.token:
-                raise InvalidConfig("headers: Authorization and token are the same; give one of them")
+                raise InvalidConfig("header Authorization and token are mutually exclusive: set only one of them")
 
     def not_effectively_once(self, config: WebsocketSourceConfig) -> str:
-        """Return why a configuration cannot be effectively once; empty if it can."""
-        return "a WebSocket has no positions: nothing that was sent can be had again"
+        """Return why a configuration does not support EFFECTIVELY_ONCE, or an empty string."""
+        return "WebSockets have no positions, so messages cannot be reread"
 
     def not_parallel(self, config: WebsocketSourceConfig) -> str:
-        """Return why only one instance can run; empty if several can."""
+        """Return why only one instance can run, or an empty string."""
         return "each instance would receive every message"
 
     def open(self, config: WebsocketSourceConfig, context: SourceContext) -> None:
@@ -118,7 +124,7 @@ class WebsocketSource(Source):
             raise Retry(f"{config.url}: {_cause(error)}") from error
 
     def read(self) -> Sequence[Record] | None:
-        """Return the next records, or None if there are none yet."""
+        """Return the next records, or None if none are available yet."""
         connection = self._connection
         assert connection is not None
         records: list[Record] = []
@@ -133,7 +139,7 @@ class WebsocketSource(Source):
             except self._closed as error:
                 if records:
                     break  # the next read raises it again
-                raise Retry(f"{self._config.url}: the connection is closed: {_cause(error)}") from error
+                raise Retry(f"{self._config.url}: connection closed: {_cause(error)}") from error
             if wanted in ("all", "text" if isinstance(message, str) else "binary"):
                 records.append(Record(message))
         return records or None

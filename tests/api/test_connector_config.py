@@ -35,7 +35,7 @@ def test_a_secret_goes_before_the_value_in_configs(key: str) -> None:
 def test_secrets_in_the_wrong_place_are_named() -> None:
     assert refusal({"url": "u"}, {"passwort": "x"}) == "secrets: unknown field passwort: did you mean password?"
     assert refusal({"url": "u", "secrets": {"password": "x"}}) == (
-        "secrets is not a field of configs: set it beside configs (flag --secrets)"
+        "secrets is not a field of configs: set it next to configs (flag --secrets)"
     )
     assert refusal({"url": "u"}, {"token": "x"}) == ("secrets: unknown field token: expected one of password")
     assert refusal({"url": "u"}, {"retries": "3"}) == "secrets: retries is not a secret field: set it in configs"
@@ -45,7 +45,7 @@ def test_every_fault_is_named_and_no_secret_shown() -> None:
     reason = refusal({"password": 5, "retries": 11, "ulr": "u"})
     assert reason == (
         "unknown field ulr: did you mean url?; url is missing: Where it is.;"
-        " password must be a text, not ***; retries must be at most 10, not 11"
+        " password must be a string, not ***; retries must be at most 10, not 11"
     )
 
 
@@ -69,7 +69,7 @@ def test_what_comes_back_hidden_is_kept() -> None:
     for wrong, path in (({"other": HIDDEN}, "configs.other"), ({"headers": {"b": HIDDEN}}, "configs.headers.b")):
         with pytest.raises(InvalidConfig) as caught:
             with_kept(wrong, before, "configs")
-        assert str(caught.value) == f"{path} is ***, which keeps the current value, but it has none: set a value"
+        assert str(caught.value) == f"{path} is ***, which keeps the current value, but no value is set: set a value"
 
 
 def test_passwords_in_urls_are_hidden_and_kept_too() -> None:
@@ -149,7 +149,7 @@ def test_a_secret_that_is_an_object_is_given_as_json() -> None:
     for wrong in ("[]", "{", "text", "[" * 100_000):
         with pytest.raises(InvalidConfig) as caught:
             read_config(Catalog, {}, {"properties": wrong})
-        assert str(caught.value) == "properties must be an object, not ***"
+        assert str(caught.value) == "properties must be a JSON object, not ***"
     hide = Hiding()
     hide.hide(secret_values(Catalog, {}, {"properties": given}))
     assert hide("hushdeep") == "***"
@@ -172,10 +172,10 @@ def test_a_class_that_is_no_configuration_is_named() -> None:
         url: Nowhere = option("Where it is.")  # type: ignore[name-defined]  # noqa: F821, RUF009
 
     for config, reason in (
-        (Unread, "config Unread: a type cannot be read: name 'Nowhere' is not defined"),
-        (Plain, "config Plain is not a dataclass"),
-        (Unsaid, "Unsaid.url: declare it by option(…), with what it means"),
-        (Odd, "Odd.url: unsupported type: expected str, int, float, bool, Literal, list[str] or dict"),
+        (Unread, "config class Unread has an invalid type annotation: name 'Nowhere' is not defined"),
+        (Plain, "config class Plain is not a dataclass"),
+        (Unsaid, "Unsaid.url must be declared with option(…)"),
+        (Odd, "Odd.url has an unsupported type: expected str, int, float, bool, Literal, list[str] or dict"),
     ):
         with pytest.raises(InvalidConfig) as caught:
             read_config(config, {})

@@ -100,8 +100,8 @@ def test_json_writes_what_json_has(value: Any, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ({1, 2}, "JsonSerDe cannot serialize set: Object of type set is not JSON serializable; return dict, list"),
-        ({"a": b"x"}, "JsonSerDe cannot serialize dict: Object of type bytes is not JSON serializable; return dict"),
+        ({1, 2}, "JsonSerDe cannot serialize set: Object of type set is not JSON serializable: return dict, list"),
+        ({"a": b"x"}, "JsonSerDe cannot serialize dict: Object of type bytes is not JSON serializable: return dict"),
         (float("nan"), "JsonSerDe cannot serialize float: Out of range float values are not JSON compliant"),
         ([float("-inf")], "JsonSerDe cannot serialize list: Out of range"),
         ({(1, 2): 3}, "JsonSerDe cannot serialize dict: keys must be str"),
@@ -122,7 +122,7 @@ def test_json_refuses_values_that_contain_themselves_or_nest_too_deep() -> None:
         deep = [deep]
     for value in (circle, deep):
         assert JSON.serialize_all([value]) is None
-        with pytest.raises(ValueError, match="JsonSerDe cannot serialize list: it nests too deep, or contains itself"):
+        with pytest.raises(ValueError, match="JsonSerDe cannot serialize list: nested too deeply, or contains itself"):
             JSON.serialize(value)
     while deep:  # or its end would be a recursion, too
         deep = deep.pop()
@@ -153,7 +153,7 @@ def test_json_reads_what_json_has(data: bytes, value: Any) -> None:
         (b"-Infinity", "-Infinity is not valid JSON"),
         (b'"\xff"', "invalid UTF-8 at byte 1"),
         ('{"a": 1}'.encode("utf-16"), "invalid UTF-8 at byte 0"),
-        (DEEP, "it nests too deep"),
+        (DEEP, "nested too deeply"),
         (b"9" * 5000, "Exceeds the limit"),
         (b"1 2", "Extra data"),
     ],
@@ -176,9 +176,9 @@ def test_subclass_that_converts_otherwise_is_not_asked_for_batches() -> None:
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
-        ({}, "cannot serialize dict; give outputSerdeClassName JsonSerDe, or annotate the return type -> dict"),
-        ((1,), "cannot serialize tuple; give outputSerdeClassName JsonSerDe, or return a list"),
-        (JSON, "annotate the return type -> JsonSerDe if that is a dataclass or a model"),
+        ({}, "cannot serialize dict: set outputSerdeClassName to JsonSerDe, or annotate the return type -> dict"),
+        ((1,), "cannot serialize tuple: set outputSerdeClassName to JsonSerDe, or return a list"),
+        (JSON, "annotate the return type -> JsonSerDe for a dataclass or model"),
     ],
 )
 def test_identity_says_what_helps(value: Any, remedy: str) -> None:

@@ -132,7 +132,8 @@ def test_state_without_a_state_store_is_refused(
         urls = ("--admin-url", admin_url, "--service-url", broker.service_url)
         assert main([*urls, "functions", "localrun", *names]) == 1
     assert (
-        "code.process calls incr_counter in line 3 of code.py, and there is no state store" in capsys.readouterr().err
+        "code.process calls incr_counter in line 3 of code.py, and no state store is configured"
+        in capsys.readouterr().err
     )
 
 

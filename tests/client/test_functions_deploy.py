@@ -265,7 +265,7 @@ def test_pickle_of_another_python_is_refused(server: Server) -> None:
     answer = _posted(server, "foreign", _changed(pack(double).content, VERSION_FILE, here.encode(), b"3.2"))
     assert answer.status_code == 400
     assert answer.json()["reason"] == (
-        f"the function was deployed from Python 3.2 and its workers run Python {here}, which cannot read its code;"
+        f"the function was deployed from Python 3.2, but the workers run Python {here}, which cannot load its code:"
         f" deploy it from Python {here}, or as a .py file"
     )
 
@@ -277,7 +277,7 @@ def test_worker_with_another_python_than_its_leader_says_so_in_the_status(
     content = _changed(pack(double).content, f"{MODULE}.py", f"_load({here!r})".encode(), b"_load('3.2')")
     assert _posted(server, "stranger", content).status_code == 204
     wait_for(
-        lambda: "deployed from Python 3.2 and its workers run" in json.dumps(client.functions.status("stranger")),
+        lambda: "deployed from Python 3.2, but the workers run" in json.dumps(client.functions.status("stranger")),
         "reason in the status",
     )
 

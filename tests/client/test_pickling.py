@@ -237,7 +237,7 @@ def test_what_cannot_process_is_refused() -> None:
 def test_python_of_another_version_is_refused_with_the_remedy() -> None:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert version_refusal(here) == ""
-    assert f"deployed from Python 3.2 and its workers run Python {here}" in version_refusal("3.2")
+    assert f"deployed from Python 3.2, but the workers run Python {here}" in version_refusal("3.2")
     assert zipfile.ZipFile(io.BytesIO(pack(rated).content)).read(VERSION_FILE).decode() == here
 
 
@@ -257,9 +257,9 @@ def test_settings_become_a_function_config() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"paralelism": 2}, "unknown field paralelism; did you mean parallelism?"),
+        ({"paralelism": 2}, "unknown field paralelism: did you mean parallelism?"),
         ({"parallelism": "2"}, "parallelism must be a whole number"),
-        ({"runtime": "threads"}, "runtimeEnv threads is not one of process, thread"),
+        ({"runtime": "threads"}, "invalid runtimeEnv 'threads': expected one of process, thread"),
         ({"class_name": "a.b"}, "class_name is derived from the function: omit it"),
         ({"runtime": "thread", "runtime_env": "process"}, "duplicate setting 'runtime_env': runtimeEnv is already set"),
         ({"user_config": {"a": {1}}}, "settings are not serializable as JSON: Object of type set"),

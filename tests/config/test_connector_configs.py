@@ -70,8 +70,8 @@ def test_a_sink_that_is_exact_shows_that_it_keeps_the_order() -> None:
     ("fields", "reason"),
     [
         ({"autoAck": False, "processingGuarantees": "ATMOST_ONCE"}, "When Guarantees == ATMOST_ONCE, autoAck must be"),
-        ({"processingGuarantees": "MANUAL"}, "processingGuarantees: a sink acknowledges what it has written"),
-        ({"secrets": {"password": {"path": "x"}}}, "secrets.password must be a text"),
+        ({"processingGuarantees": "MANUAL"}, "processingGuarantees MANUAL is not supported by sinks"),
+        ({"secrets": {"password": {"path": "x"}}}, "secrets.password must be a string"),
         ({"retainOrdering": True, "retainKeyOrdering": True}, "Only one of retain ordering or retain key ordering"),
         ({"retainKeyOrdering": True, "processingGuarantees": "EFFECTIVELY_ONCE"}, "When effectively once processing"),
         ({"timeoutMs": -1}, "Sink timeout must be a positive number"),
@@ -80,7 +80,7 @@ def test_a_sink_that_is_exact_shows_that_it_keeps_the_order() -> None:
             "DeadLetter topic public/default/a is also being used",
         ),
         ({"inputs": []}, "Must specify at least one topic of input"),
-        ({"sinkType": "file"}, "sinkType file contradicts archive builtin://console; give one of them"),
+        ({"sinkType": "file"}, "sinkType file contradicts archive builtin://console: set only one of them"),
         ({"paralelism": 2}, "unknown field paralelism"),
         ({"topicsPattern": "a.*"}, "topicsPattern: "),
     ],
@@ -116,5 +116,5 @@ def test_an_update_replaces_configs_and_keeps_what_is_not_sent() -> None:
 
 @pytest.mark.parametrize("read", [read_source_config, read_sink_config])
 def test_options_of_functions_are_refused(read: Callable[[dict[str, Any]], object]) -> None:
-    with pytest.raises(InvalidConfig, match="sources and sinks have runtimeEnv only; leave the others out"):
+    with pytest.raises(InvalidConfig, match="sources and sinks support only runtimeEnv: remove the others"):
         read({"customRuntimeOptions": '{"runtimeEnv": "process", "minPartitions": 4}'})

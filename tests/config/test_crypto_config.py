@@ -70,7 +70,7 @@ def test_a_record_with_keys_is_marked_so_that_versions_that_know_none_refuse_it(
 
 def test_a_mark_that_says_no_is_refused() -> None:
     text = refusal(customRuntimeOptions=json.dumps({ENCRYPTION_MARK: False}))
-    assert text == f"customRuntimeOptions.{ENCRYPTION_MARK} follows from cryptoConfig; leave it out"
+    assert text == f"customRuntimeOptions.{ENCRYPTION_MARK} is derived from cryptoConfig: remove this field"
 
 
 def test_records_of_sources_and_sinks_are_marked_too() -> None:
@@ -99,27 +99,35 @@ def test_records_of_sources_and_sinks_are_marked_too() -> None:
         (
             "out",
             {"encryptionKeys": [""]},
-            "producerConfig.cryptoConfig.encryptionKeys: 100 names at most, and none emp",
+            "invalid producerConfig.cryptoConfig.encryptionKeys: expected at most 100 names, none of them emp",
         ),
-        ("out", {"encryptionKeys": ["k"] * 101}, "producerConfig.cryptoConfig.encryptionKeys: 100 names at most"),
-        ("in", {"consumerCryptoFailureAction": "SEND"}, "SEND is not one of FAIL, DISCARD, CONSUME"),
-        ("out", {"producerCryptoFailureAction": "DISCARD"}, "DISCARD is not one of FAIL, SEND"),
-        ("in", {"cryptoKeyReaderClassName": "Reader"}, '"Reader" is neither module.Class nor one of pulsar.CryptoKey'),
+        (
+            "out",
+            {"encryptionKeys": ["k"] * 101},
+            "invalid producerConfig.cryptoConfig.encryptionKeys: expected at most 100 names",
+        ),
+        ("in", {"consumerCryptoFailureAction": "SEND"}, "'SEND': expected one of FAIL, DISCARD, CONSUME"),
+        ("out", {"producerCryptoFailureAction": "DISCARD"}, "'DISCARD': expected one of FAIL, SEND"),
+        (
+            "in",
+            {"cryptoKeyReaderClassName": "Reader"},
+            'invalid class "Reader": expected module.Class or one of pulsar.CryptoKey',
+        ),
         (
             "in",
             {"cryptoKeyReaderConfig": {"public": "x"}},
-            f'{READER} has no "public"; it has public_key_path, private',
+            f'{READER} does not support "public": expected public_key_path, private',
         ),
-        ("in", {"cryptoKeyReaderConfig": {"private_key_path": 7}}, "private_key_path: it must be a text"),
+        ("in", {"cryptoKeyReaderConfig": {"private_key_path": 7}}, "private_key_path: must be a string"),
         (
             "in",
             {"cryptoKeyReaderConfig": {"public_key_path": "/a"}},
-            f"{READER} finds no private key; give private_key_path",
+            f"{READER} has no private key: set private_key_path",
         ),
         (
             "out",
             {"cryptoKeyReaderConfig": {"private_key_path": "/a"}},
-            f"{READER} finds no public key; give public_key_path",
+            f"{READER} has no public key: set public_key_path",
         ),
         (
             "in",
@@ -127,9 +135,9 @@ def test_records_of_sources_and_sinks_are_marked_too() -> None:
                 "cryptoKeyReaderClassName": "magnetar.client.NamedKeyReader",
                 "cryptoKeyReaderConfig": {"privateKeys": {"k": "data:application/x-pem-file;base64,AAAA"}},
             },
-            "cryptoKeyReaderConfig.privateKeys: a private key would be shown to all who may look at the function",
+            "cryptoKeyReaderConfig.privateKeys: a private key would be visible to all users",
         ),
-        ("in", {"cryptoKeyReader": "x"}, "unknown field cryptoKeyReader; did you mean cryptoKeyReaderC"),
+        ("in", {"cryptoKeyReader": "x"}, "unknown field cryptoKeyReader: did you mean cryptoKeyReaderC"),
     ],
 )
 def test_what_finds_no_keys_or_would_show_them_is_refused(where: str, change: dict[str, Any], text: str) -> None:
@@ -140,7 +148,7 @@ def test_what_finds_no_keys_or_would_show_them_is_refused(where: str, change: di
 
 def test_runs_of_spark_refuse_keys_by_name() -> None:
     for fields in ({"inputSpecs": {"in": {"cryptoConfig": WHOLE}}}, {"producerConfig": {"cryptoConfig": WHOLE}}):
-        assert "cryptoConfig: runs of Spark functions do not" in refusal(runtimeEnv="spark", **fields)
+        assert "cryptoConfig: Spark runs do not support" in refusal(runtimeEnv="spark", **fields)
 
 
 def test_inputs_that_encrypt_letters_differently_are_refused() -> None:

@@ -33,16 +33,16 @@ def test_property_is_a_setting_of_the_consumer(name: str) -> None:
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"receiverQueSize": "5"}, "unknown property 'receiverQueSize'; did you mean receiverQueueSize?"),
-        ({"zzz": "5"}, "unknown property 'zzz'; known are acknowledgementsGroupTimeMicros, "),
-        ({"subscriptionName": "s"}, "consumerProperties.subscriptionName: subName says it; leave it out"),
+        ({"receiverQueSize": "5"}, "unknown property 'receiverQueSize': did you mean receiverQueueSize?"),
+        ({"zzz": "5"}, "unknown property 'zzz': expected one of acknowledgementsGroupTimeMicros, "),
+        ({"subscriptionName": "s"}, "consumerProperties.subscriptionName is not supported: set subName instead"),
         ({"priorityLevel": "-1"}, "consumerProperties.priorityLevel must be a whole number from 0 to 2147483647, not"),
         ({"priorityLevel": "2147483648"}, "must be a whole number from 0 to 2147483647, not"),
         ({"priorityLevel": "٣"}, "must be a whole number from 0 to"),
         ({"priorityLevel": "9" * 5000}, "must be a whole number from 0 to"),
         ({"receiverQueueSize": "nan"}, "must be a whole number from 0 to"),
         ({"readCompacted": "yes"}, "must be true or false"),
-        ({"readCompacted": "true"}, "readCompacted: it needs retainOrdering"),
+        ({"readCompacted": "true"}, "readCompacted requires retainOrdering"),
     ],
 )
 def test_a_property_that_has_no_effect_is_refused(properties: dict[str, str], reason: str) -> None:
@@ -54,40 +54,49 @@ def test_a_property_that_has_no_effect_is_refused(properties: dict[str, str], re
 
 def test_a_queue_size_that_is_given_twice_is_refused() -> None:
     spec = {"consumerProperties": {"receiverQueueSize": "5"}, "receiverQueueSize": 5}
-    assert "the field receiverQueueSize is given too; leave one out" in refusal(inputSpecs={"in": spec})
+    assert "duplicates the field receiverQueueSize: set only one of them" in refusal(inputSpecs={"in": spec})
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"producerConfig": {"maxPendingMessages": -1}}, "producerConfig.maxPendingMessages -1 is not between 0 and"),
-        ({"producerConfig": {"maxPendingMessages": 2**31}}, "producerConfig.maxPendingMessages 2147483648 is not"),
-        ({"producerConfig": {"batchingConfig": {"batchingMaxBytes": 2**40}}}, "batchingMaxBytes 1099511627776 is not"),
-        ({"producerConfig": {"batchingConfig": {"enable": True}}}, "unknown field enable; did you mean enabled?"),
-        ({"producerConfig": {"batchBuilder": "key"}}, "batchBuilder key is not one of DEFAULT, KEY_BASED"),
+        ({"producerConfig": {"maxPendingMessages": -1}}, "invalid producerConfig.maxPendingMessages -1: expected 0 to"),
+        ({"producerConfig": {"maxPendingMessages": 2**31}}, "producerConfig.maxPendingMessages 2147483648: expected"),
+        (
+            {"producerConfig": {"batchingConfig": {"batchingMaxBytes": 2**40}}},
+            "batchingMaxBytes 1099511627776: expected",
+        ),
+        ({"producerConfig": {"batchingConfig": {"enable": True}}}, "unknown field enable: did you mean enabled?"),
+        ({"producerConfig": {"batchBuilder": "key"}}, "batchBuilder 'key': expected one of DEFAULT, KEY_BASED"),
         (
             {"batchBuilder": "KEY_BASED", "producerConfig": {"batchBuilder": "DEFAULT"}},
-            "batchBuilder is given as DEFAULT and as KEY_BASED; leave one out",
+            "batchBuilder has conflicting values DEFAULT and KEY_BASED: set only one of them",
         ),
         (
             {"producerConfig": {"batchingConfig": {"roundRobinRouterBatchingPartitionSwitchFrequency": 5}}},
-            "SwitchFrequency: partitions take turns entry by entry; leave it out",
+            "SwitchFrequency: partitions are switched after each entry; remove this field",
         ),
         (
             {"processingGuarantees": "EFFECTIVELY_ONCE", "producerConfig": {"batchingConfig": {"enabled": False}}},
-            "producerConfig.batchingConfig: under EFFECTIVELY_ONCE the outputs of an input entry are one entry",
+            "producerConfig.batchingConfig: with EFFECTIVELY_ONCE, the outputs of an input entry always form one entry",
         ),
-        ({"runtimeEnv": "spark", "producerConfig": {"maxPendingMessages": 5}}, "a run writes with settings of its own"),
-        ({"runtimeEnv": "spark", "batchBuilder": "DEFAULT"}, "a run writes with settings of its own"),
-        ({"runtimeEnv": "spark", "skipToLatest": True}, "skipToLatest: a run is for the backlog; leave it out"),
-        ({"runtimeEnv": "spark", "retainKeyOrdering": True}, "retainKeyOrdering: tasks run side by side"),
+        (
+            {"runtimeEnv": "spark", "producerConfig": {"maxPendingMessages": 5}},
+            "Spark runs use fixed producer settings",
+        ),
+        ({"runtimeEnv": "spark", "batchBuilder": "DEFAULT"}, "runs use fixed producer settings"),
+        ({"runtimeEnv": "spark", "skipToLatest": True}, "skipToLatest is not supported with runtimeEnv spark"),
+        (
+            {"runtimeEnv": "spark", "retainKeyOrdering": True},
+            "retainKeyOrdering is not supported with runtimeEnv spark",
+        ),
         (
             {"runtimeEnv": "spark", "inputSpecs": {"in": {"consumerProperties": {"priorityLevel": "1"}}}},
-            "consumerProperties: a run has no consumer; leave it out",
+            "consumerProperties: runs have no consumer; remove this field",
         ),
         (
             {"processingGuarantees": "EFFECTIVELY_ONCE", "skipToLatest": True},
-            "skipToLatest: EFFECTIVELY_ONCE counts every input once",
+            "skipToLatest is not supported with EFFECTIVELY_ONCE",
         ),
     ],
 )
@@ -101,7 +110,7 @@ def test_a_source_takes_the_compression_alone() -> None:
         fields = {"tenant": "t", "namespace": "n", "name": "s", "topicName": "t", "archive": "builtin://x"}
         config = with_defaults(read_source_config({**fields, "producerConfig": producer}))
         (name,) = producer
-        with pytest.raises(InvalidConfig, match=f"^producerConfig.{name}: a source sends what it has read"):
+        with pytest.raises(InvalidConfig, match=f"^producerConfig.{name}: sources use fixed batching settings"):
             check_source(config)
 
 

@@ -80,7 +80,7 @@ FUNCTION: dict[str, Row] = {
     "forwardSourceMessageProperty": Works("instance/test_pipeline_e2e.py::test_properties_are_forwarded_if_asked_for"),
     "userConfig": Works("instance/test_pipeline_e2e.py::test_context_knows_message_and_instance"),
     "secrets": Works("instance/test_context.py::test_secrets_come_from_where_the_config_says_and_are_hidden"),
-    "runtime": Refused("JAVA", "runtime JAVA contradicts py, a Python file; leave runtime out"),
+    "runtime": Refused("JAVA", "runtime JAVA contradicts py, a Python file: remove runtime"),
     "autoAck": Works("instance/test_pipeline_e2e.py::test_manual_acknowledges_what_the_function_acknowledges"),
     "maxMessageRetries": Works(_RETRIES),
     "deadLetterTopic": Works("instance/test_retries.py::test_a_letter_is_the_message_with_its_origin_and_the_reason"),
@@ -91,15 +91,15 @@ FUNCTION: dict[str, Row] = {
     "skipToLatest": Works(_ENDPOINTS + "test_skip_to_latest_skips_the_backlog_at_each_start"),
     "parallelism": Works(_REST + "test_an_update_changes_code_and_parallelism"),
     "resources": Works(_REST + "test_memory_of_a_function_is_limited_and_status_says_so"),
-    "windowConfig": Refused({"windowLengthCount": 5}, "no support windowing in python; leave windowConfig out"),
+    "windowConfig": Refused({"windowLengthCount": 5}, "no support windowing in python: remove windowConfig"),
     "timeoutMs": Works(_RETRIES),
-    "jar": Refused("f.jar", "runtime JAVA is not supported; leave jar and runtime out and give a Python file as py"),
-    "go": Refused("f", "runtime GO is not supported; leave go and runtime out and give a Python file as py"),
-    "functionType": Refused("x", "built-in functions are not supported yet; give a Python file as py"),
+    "jar": Refused("f.jar", "runtime JAVA is not supported: remove jar and runtime, and set py to a Python file"),
+    "go": Refused("f", "runtime GO is not supported: remove go and runtime, and set py to a Python file"),
+    "functionType": Refused("x", "built-in functions are not supported yet; use py with a Python file"),
     "py": Works(_RUNS),
-    "fqfn": Refused("a/b/c", "is not public/default/f, the name in the request; leave fqfn out"),
+    "fqfn": Refused("a/b/c", "does not match public/default/f, the name in the request: remove fqfn"),
     "cleanupSubscription": Works(_REST + "test_a_function_that_keeps_its_subscription_leaves_it"),
-    "runtimeFlags": Refused("-x", "it is not supported yet; leave it out"),
+    "runtimeFlags": Refused("-x", "not supported yet; remove this field"),
     "customRuntimeOptions": Works(
         "config/test_rules.py::test_the_runtime_environment_is_kept_where_pulsars_tools_can_set_it"
     ),
@@ -116,8 +116,8 @@ CONSUMER: dict[str, Row] = {
     "consumerProperties": Works(_ENDPOINTS + "test_properties_of_a_consumer_have_their_effect"),
     "receiverQueueSize": Works(_ENDPOINTS + "test_receiver_queue_size_is_that_of_the_topic"),
     "cryptoConfig": Works(_BOTH_ENDS),
-    "poolMessages": Refused(True, "Python has no pools of buffers; leave it out"),
-    "messagePayloadProcessorConfig": Refused({"className": "a.B"}, "Java classes cannot be loaded; leave it out"),
+    "poolMessages": Refused(True, "Python has no buffer pools; remove this field"),
+    "messagePayloadProcessorConfig": Refused({"className": "a.B"}, "Java classes cannot be loaded; remove this field"),
 }
 PRODUCER: dict[str, Row] = {
     "maxPendingMessages": Works(_PUBLISHES),
@@ -132,7 +132,7 @@ BATCHING: dict[str, Row] = {
     "enabled": Works(_ENTRIES),
     "batchingMaxPublishDelayMs": Works(_ENTRIES),
     "roundRobinRouterBatchingPartitionSwitchFrequency": Refused(
-        5, "partitions take turns entry by entry; leave it out"
+        5, "partitions are switched after each entry; remove this field"
     ),
     "batchingMaxMessages": Works(_ENTRIES),
     "batchingMaxBytes": Works(_ENTRIES),
@@ -141,7 +141,7 @@ BATCHING: dict[str, Row] = {
 RESOURCES: dict[str, Row] = {
     "cpu": Works("runtime/test_cpu_groups.py::test_an_instance_gets_its_share_and_leaves_no_group"),
     "ram": Works(_REST + "test_memory_of_a_function_is_limited_and_status_says_so"),
-    "disk": Refused(5, "disk space is not limited; leave it out"),
+    "disk": Refused(5, "disk limits are not enforced; remove this field"),
 }
 """Pulsar's fields, in the order of its classes."""
 OURS: dict[str, Row] = {

@@ -70,12 +70,12 @@ def test_numbers_of_the_user_config_come_back_as_they_were_given() -> None:
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_known_name() -> None:
-    assert refusal(paralelism=2) == "unknown field paralelism; did you mean parallelism?"
+    assert refusal(paralelism=2) == "unknown field paralelism: did you mean parallelism?"
 
 
 def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
     text = refusal(inputSpecs={"in": {"recieverQueueSize": 3}})
-    assert text == "inputSpecs[in]: unknown field recieverQueueSize; did you mean receiverQueueSize?"
+    assert text == "inputSpecs[in]: unknown field recieverQueueSize: did you mean receiverQueueSize?"
 
 
 @pytest.mark.parametrize(
@@ -83,31 +83,32 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
     [
         ({"parallelism": "x"}, 'parallelism must be a whole number, not "x"'),
         ({"parallelism": True}, "parallelism must be a whole number, not true"),
-        ({"parallelism": 10_000}, "Function parallelism 10000 is more than the 1000 instances allowed"),
+        ({"parallelism": 10_000}, "Function parallelism 10000 exceeds the limit of 1000 instances"),
         ({"autoAck": "yes"}, 'autoAck must be true or false, not "yes"'),
-        ({"inputs": "in"}, 'inputs must be a list of texts, not "in"'),
-        ({"inputs": [1]}, "inputs must be a list of texts, not [1]"),
-        ({"userConfig": [1]}, "userConfig must be an object, not [1]"),
-        ({"customSerdeInputs": {"in": 1}}, "customSerdeInputs: the value of in must be a text, not 1"),
+        ({"inputs": "in"}, 'inputs must be a list of strings, not "in"'),
+        ({"inputs": [1]}, "inputs must be a list of strings, not [1]"),
+        ({"userConfig": [1]}, "userConfig must be a JSON object, not [1]"),
+        ({"customSerdeInputs": {"in": 1}}, "customSerdeInputs: the value of 'in' must be a string, not 1"),
         ({"resources": {"cpu": "a"}}, 'resources.cpu must be a number, not "a"'),
         ({"timeoutMs": 1 << 70}, "timeoutMs 1180591620717411303424 does not fit into 64 bits"),
         (
             {"processingGuarantees": "SOMETIMES"},
-            "processingGuarantees SOMETIMES is not one of ATLEAST_ONCE, ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL",
+            "invalid processingGuarantees 'SOMETIMES': expected one of ATLEAST_ONCE, ATMOST_ONCE, EFFECTIVELY_ONCE,"
+            " MANUAL",
         ),
-        ({"runtimeEnv": "swarm"}, "runtimeEnv swarm is not one of process, thread, spark"),
-        ({"customRuntimeOptions": "{"}, 'customRuntimeOptions must be JSON, not "{"'),
-        ({"customRuntimeOptions": "[]"}, "customRuntimeOptions must be an object, not []"),
+        ({"runtimeEnv": "swarm"}, "invalid runtimeEnv 'swarm': expected one of process, thread, spark"),
+        ({"customRuntimeOptions": "{"}, 'customRuntimeOptions must be a JSON object, not "{"'),
+        ({"customRuntimeOptions": "[]"}, "customRuntimeOptions must be a JSON object, not []"),
         (
             {"customRuntimeOptions": '{"jobNamespace": "x"}'},
-            "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions,"
+            "customRuntimeOptions: unknown field 'jobNamespace': expected one of runtimeEnv, minPartitions,"
             " maxPendingAsyncRequests, exposePulsarAdminClientEnabled, runTimeLimitMs, cron, backlogTrigger,"
             " continuousIntervalMs, sql",
         ),
-        ({"fqfn": "a/b/c"}, "fqfn a/b/c is not public/default/f, the name in the request; leave fqfn out"),
+        ({"fqfn": "a/b/c"}, "fqfn a/b/c does not match public/default/f, the name in the request: remove fqfn"),
         (
             {"inputs": ["in", "persistent://public/default/in"]},
-            "Input topics in and persistent://public/default/in are the same topic; leave one out",
+            "Input topics in and persistent://public/default/in are the same topic: remove one of them",
         ),
         (
             {"output": "persistent://public/default/in"},
@@ -144,8 +145,8 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
 )
 def test_what_is_not_supported_is_refused_by_name_with_the_remedy(fields: dict[str, object], name: str) -> None:
     text = refusal(**fields)
-    assert text.startswith(f"{name}: ")
-    assert "leave it " in text
+    assert text.startswith((f"{name}: ", f"{name} "))
+    assert "remove " in text or "set " in text
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,9 @@ def test_the_neutral_values_that_pulsars_tools_always_send_are_accepted(fields: 
 
 @pytest.mark.parametrize("number", [0, -1, 20_001])
 def test_the_number_of_async_calls_has_limits(number: int) -> None:
-    assert refusal(maxPendingAsyncRequests=number).startswith(f"maxPendingAsyncRequests: {number} is not between 1 and")
+    assert refusal(maxPendingAsyncRequests=number).startswith(
+        f"invalid maxPendingAsyncRequests {number}: expected 1 to"
+    )
 
 
 def test_the_number_of_async_calls_is_kept_among_the_runtime_options_and_its_default_is_not() -> None:
@@ -275,7 +278,7 @@ def test_an_update_cannot_alter_what_is_fixed(fields: dict[str, object], reason:
 
 
 def test_an_update_that_asks_for_another_position_is_refused() -> None:
-    reason = r"subscriptionPosition cannot be altered: .* functions reset-cursor"
+    reason = r"subscriptionPosition cannot be altered, .* functions reset-cursor"
     with pytest.raises(InvalidConfig, match=reason):
         updated(subscriptionPosition="Earliest")
     assert updated(subscriptionPosition="Latest") == updated()
@@ -306,7 +309,7 @@ def test_names_are_bounded_in_bytes(field: str, text: str, is_fine: bool) -> Non
     if is_fine:
         check(config)
     else:
-        with pytest.raises(InvalidConfig, match=r"of \d+ bytes is longer than 128 bytes$"):
+        with pytest.raises(InvalidConfig, match=r"of \d+ bytes exceeds the limit of 128 bytes$"):
             check(config)
 
 
@@ -388,10 +391,10 @@ def test_a_config_survives_its_record(
 
 @pytest.mark.parametrize("limit_ms", [0, 99, -1, 86_400_001])
 def test_a_run_time_limit_is_between_bounds(limit_ms: int) -> None:
-    assert refusal(runTimeLimitMs=limit_ms).startswith(f"runTimeLimitMs: {limit_ms} is not between 100 and 86400000")
+    assert refusal(runTimeLimitMs=limit_ms).startswith(f"invalid runTimeLimitMs {limit_ms}: expected 100 to 86400000")
 
 
 @pytest.mark.parametrize("runtime", ["thread", "spark"])
 def test_a_run_time_limit_is_for_processes(runtime: str) -> None:
     text = refusal(runTimeLimitMs=1000, runtimeEnv=runtime)
-    assert text == f"runTimeLimitMs: only a process can be ended, and runtimeEnv is {runtime}; leave one out"
+    assert text.startswith(f"runTimeLimitMs is only supported with runtimeEnv process, not {runtime}: remove ")

@@ -67,46 +67,49 @@ def test_custom_schemas_are_types_or_json_of_a_consumers_config() -> None:
         ),
         (
             {"inputSpecs": {"in": {"schemaType": "KEY_VALUE"}}},
-            "inputSpecs[in].schemaType KEY_VALUE: keys with values are not supported; take a SerDe for the payload",
+            "inputSpecs[in].schemaType KEY_VALUE: key-value schemas are not supported; use a SerDe for the payload",
         ),
         ({"outputSchemaType": "JASON"}, "invalid outputSchemaType JASON: expected AVRO, BOOLEAN, "),
         (
             {"outputSchemaType": "auto_consume"},
-            "outputSchemaType auto_consume: it is for inputs; set the type of the topic's schema",
+            "outputSchemaType auto_consume is only supported for inputs: set the type of the topic's schema",
         ),
         (
             {"outputSchemaType": "JSON", "outputSerdeClassName": "JsonSerDe"},
             "Only one of outputSchemaType JSON or outputSerdeClassName JsonSerDe should be set",
         ),
-        ({"outputSchemaType": "JSON", "output": ""}, "outputSchemaType JSON: there is no output topic; set output"),
+        ({"outputSchemaType": "JSON", "output": ""}, "outputSchemaType JSON requires an output topic: set output"),
         (
             {"inputSpecs": {"in": {"schemaProperties": {"a": "b"}}}},
-            "inputSpecs[in].schemaProperties: they are of a schema; set schemaType too, or leave them out",
+            "inputSpecs[in].schemaProperties requires schemaType: set schemaType, or remove schemaProperties",
         ),
-        ({"outputSchemaProperties": {"a": "b"}}, "customSchemaOutputs: its schemaProperties are of a schema"),
+        ({"outputSchemaProperties": {"a": "b"}}, "customSchemaOutputs: schemaProperties requires schemaType"),
         (
             {"inputTypeClassName": "f.T", "customSerdeInputs": {"in": "f.S"}},
-            "inputTypeClassName f.T: each input has a SerDe, which decides; leave one out",
+            "inputTypeClassName f.T has no effect, as each input has a SerDe: remove one of them",
         ),
         (
             {"outputTypeClassName": "f.T", "outputSerdeClassName": "f.S"},
-            "outputTypeClassName f.T: outputSerdeClassName f.S decides; leave one out",
+            "outputTypeClassName f.T has no effect with outputSerdeClassName f.S: remove one of them",
         ),
-        ({"customSchemaOutputs": {"other": "JSON"}}, 'customSchemaOutputs: "other" is not the output topic; name out'),
+        (
+            {"customSchemaOutputs": {"other": "JSON"}},
+            'customSchemaOutputs: "other" is not the output topic: expected out',
+        ),
         (
             {"customSchemaOutputs": {"out": "JSON"}, "outputSchemaType": "AVRO"},
-            "outputSchemaType AVRO contradicts customSchemaOutputs JSON; leave one out",
+            "outputSchemaType AVRO contradicts customSchemaOutputs JSON: set only one of them",
         ),
         ({"customSchemaInputs": {"in": "{"}}, "Incorrect custom schema inputs,Topic in: "),
         (
             {"customSchemaInputs": {"in": '{"schemaTipe": "JSON"}'}},
-            "Incorrect custom schema inputs,Topic in: unknown field schemaTipe; did you mean schemaType?",
+            "Incorrect custom schema inputs,Topic in: unknown field schemaTipe: did you mean schemaType?",
         ),
         (
             {"inputSpecs": {"in": {"schemaType": "JSON"}}, "runtimeEnv": "spark"},
-            "inputSpecs[in].schemaType: runs read and write payloads without schemas; leave it out",
+            "inputSpecs[in].schemaType: Spark runs do not support schemas; remove this field",
         ),
-        ({"outputSchemaType": "JSON", "runtimeEnv": "spark"}, "outputSchemaType: runs read and write payloads"),
+        ({"outputSchemaType": "JSON", "runtimeEnv": "spark"}, "outputSchemaType: Spark runs do not support schemas"),
     ],
 )
 def test_contradictions_are_refused_with_both_named(fields: dict[str, Any], reason: str) -> None:
@@ -119,5 +122,5 @@ def test_contradictions_are_refused_with_both_named(fields: dict[str, Any], reas
 def test_sinks_refuse_schemas_of_their_inputs() -> None:
     config = read_sink_config({"archive": "builtin://file", "inputSpecs": {"in": {"schemaType": "JSON"}}})
     named = with_defaults(replace(config, tenant="public", namespace="default", name="s"))
-    with pytest.raises(InvalidConfig, match=r"inputSpecs\[in\].schemaType: it is not supported yet"):
+    with pytest.raises(InvalidConfig, match=r"inputSpecs\[in\].schemaType: not supported yet"):
         check_sink(named)

@@ -31,20 +31,24 @@ def test_both_guarantees_that_hold_are_accepted(guarantee: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "start", "remedy"),
     [
-        ({"parallelism": 2}, "parallelism: 2 instances", "minPartitions"),
-        ({"minPartitions": 0}, "minPartitions: 0 is not between 1 and 100000", ""),
-        ({"minPartitions": 4, "retainOrdering": True}, "minPartitions: with retainOrdering", "leave one"),
-        ({"cron": "* * * *"}, "cron '* * * *' has 4 fields", "minute hour day month weekday"),
-        ({"backlogTrigger": -1}, "backlogTrigger: -1 is not between 1 and", "0 is for none"),
-        ({"continuousIntervalMs": 999}, "continuousIntervalMs: 999 is not between 1000 and", "0 is for none"),
-        ({"cron": "0 * * * *", "continuousIntervalMs": 1000}, "continuousIntervalMs: runs begin by cron", "clear it"),
-        ({"processingGuarantees": "ATMOST_ONCE"}, "processingGuarantees: ATMOST_ONCE", "leave it out"),
-        ({"processingGuarantees": "MANUAL"}, "processingGuarantees: MANUAL", "leave it out"),
-        ({"autoAck": False}, "autoAck: ", "leave it out"),
-        ({"logTopic": "log"}, "logTopic: ", "functions logs"),
-        ({"inputSpecs": {"in": {"receiverQueueSize": 5}}}, "inputSpecs[in].receiverQueueSize: ", "leave it out"),
-        ({"inputs": [], "topicsPattern": "in-.*"}, "input in-.*: it is a pattern", "give them with inputs"),
-        ({"inputSpecs": {"i.*": {"regexPattern": True}}}, "input i.*: it is a pattern", "give them with inputs"),
+        ({"parallelism": 2}, "parallelism 2 would run 2 Spark drivers", "minPartitions"),
+        ({"minPartitions": 0}, "invalid minPartitions 0: expected 1 to 100000", ""),
+        (
+            {"minPartitions": 4, "retainOrdering": True},
+            "minPartitions is not supported with retainOrdering",
+            "remove one",
+        ),
+        ({"cron": "* * * *"}, "invalid cron '* * * *': expected", "minute hour day month weekday"),
+        ({"backlogTrigger": -1}, "invalid backlogTrigger -1: expected 1 to", "or 0 for none"),
+        ({"continuousIntervalMs": 999}, "invalid continuousIntervalMs 999: expected 1000 to", "or 0 for none"),
+        ({"cron": "0 * * * *", "continuousIntervalMs": 1000}, "continuousIntervalMs excludes cron", "clear one"),
+        ({"processingGuarantees": "ATMOST_ONCE"}, "processingGuarantees ATMOST_ONCE", "remove"),
+        ({"processingGuarantees": "MANUAL"}, "processingGuarantees MANUAL", "remove"),
+        ({"autoAck": False}, "autoAck ", "remove"),
+        ({"logTopic": "log"}, "logTopic ", "functions logs"),
+        ({"inputSpecs": {"in": {"receiverQueueSize": 5}}}, "inputSpecs[in].receiverQueueSize: ", "remove"),
+        ({"inputs": [], "topicsPattern": "in-.*"}, "input in-.* is a pattern", "list the topics in inputs"),
+        ({"inputSpecs": {"i.*": {"regexPattern": True}}}, "input i.* is a pattern", "list the topics in inputs"),
         ({"output": "non-persistent://public/default/out"}, "output topic non-persistent://", "persistent topic"),
     ],
 )
@@ -57,19 +61,19 @@ def test_what_makes_no_sense_for_runs_is_refused_with_the_remedy(
 
 
 def test_min_partitions_are_for_spark_alone() -> None:
-    assert refusal(minPartitions=4).startswith("minPartitions: it is for runtimeEnv spark")
+    assert refusal(minPartitions=4).startswith("minPartitions is only supported with runtimeEnv spark")
 
 
 @pytest.mark.parametrize("runtime", [None, "process", "thread"])
 @pytest.mark.parametrize("fields", [{"cron": "* * * * *"}, {"backlogTrigger": 4}, {"continuousIntervalMs": 5000}])
 def test_triggers_are_for_spark_alone(runtime: str | None, fields: dict[str, object]) -> None:
     [name] = fields
-    assert refusal(runtimeEnv=runtime, **fields).startswith(f"{name}: it begins runs, which functions with runtimeEnv")
+    assert refusal(runtimeEnv=runtime, **fields).startswith(f"{name} is only supported with runtimeEnv spark")
 
 
 def test_an_update_changes_one_trigger_into_another_by_clearing_it() -> None:
     existing = registered(runtimeEnv="spark", cron="0 * * * *")
-    with pytest.raises(InvalidConfig, match="runs begin by cron already"):
+    with pytest.raises(InvalidConfig, match="backlogTrigger excludes cron"):
         check(merge(existing, read_function_config({**MINIMAL, "backlogTrigger": 4})))
     changed = merge(existing, read_function_config({**MINIMAL, "backlogTrigger": 4, "cron": ""}))
     check(changed)
@@ -88,7 +92,7 @@ def test_an_interval_takes_units(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "10x", "1.5s", "-1s", "10ss", "1e3"])
 def test_what_is_no_interval_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="it must be a duration such as 500ms, 10s"):
+    with pytest.raises(ValueError, match="expected a duration such as 500ms, 10s"):
         FIELDS_BY_NAME["continuousIntervalMs"].kind.parse(text)
 
 

@@ -34,14 +34,14 @@ def test_a_statement_stands_in_the_place_of_code_and_survives_the_record() -> No
     [
         ("", "the statement is empty"),
         (" -- SELECT 1\n/* /* */ SELECT */ ;", "the statement is empty"),
-        ("INSERT INTO a SELECT 1", "begins with SELECT, WITH, FROM, VALUES or TABLE, and not with 'INSERT'"),
-        ("drop table a", "and not with 'drop'"),
-        ("SELECT ';';\nSELECT 2", "a second statement begins in line 2, column 1"),
-        ("SELECT 1) AS x; DROP (a", "the ) in line 1, column 9 closes nothing"),
-        ("SELECT (1", "the ( in line 1, column 8 is not closed"),
-        ("SELECT 'it\\'s", "the ' in line 1, column 8 is not closed"),
-        ("SELECT 1 /* more", "the comment that begins in line 1, column 10 has no end"),
-        ("SELECT '" + 65_536 * "x" + "'", "65545 characters are more than the 65536 allowed"),
+        ("INSERT INTO a SELECT 1", "starts with SELECT, WITH, FROM, VALUES or TABLE, not 'INSERT'"),
+        ("drop table a", "not 'drop'"),
+        ("SELECT ';';\nSELECT 2", "a second statement starts at line 2, column 1"),
+        ("SELECT 1) AS x; DROP (a", "unmatched ) at line 1, column 9"),
+        ("SELECT (1", "unclosed ( at line 1, column 8"),
+        ("SELECT 'it\\'s", "unclosed ' at line 1, column 8"),
+        ("SELECT 1 /* more", "unclosed comment at line 1, column 10"),
+        ("SELECT '" + 65_536 * "x" + "'", "65545 characters exceed the limit of 65536"),
     ],
 )
 def test_what_is_no_single_query_is_refused_with_its_place(text: str, reason: str) -> None:
@@ -68,19 +68,19 @@ def test_views_are_called_like_topics_and_in_full_where_that_is_one_name() -> No
     }  # fmt: skip
     assert set(view_names(["orders", "a/b/Orders"]).values()) == {"public_default_orders", "a_b_Orders"}
     said = refusal(**NO_CODE | {"inputs": ["new-orders", "new.orders"]})
-    assert said.startswith("inputs new-orders and new.orders would both be the view public_default_new_orders")
+    assert said.startswith("inputs new-orders and new.orders would have the same view name public_default_new_orders")
 
 
 @pytest.mark.parametrize(
     ("fields", "start"),
     [
-        ({"py": "f.py"}, "py: the function is the statement in sql"),
-        ({"className": "f.F"}, "className f.F: the function is the statement in sql"),
-        ({"runtimeEnv": "process"}, "sql: Spark runs statements, and runtimeEnv is process; leave it out"),
-        ({"runtimeEnv": "thread"}, "sql: Spark runs statements, and runtimeEnv is thread; leave it out"),
-        ({"output": None}, "sql: the result needs an output topic"),
-        ({"userConfig": {"a": 1}}, "userConfig: it is for code"),
-        ({"customSerdeInputs": {"a": "x.S"}}, "inputSpecs[a].serdeClassName: it is for code"),
+        ({"py": "f.py"}, "py and sql are mutually exclusive"),
+        ({"className": "f.F"}, "className f.F and sql are mutually exclusive"),
+        ({"runtimeEnv": "process"}, "sql requires runtimeEnv spark, not process: remove runtimeEnv"),
+        ({"runtimeEnv": "thread"}, "sql requires runtimeEnv spark, not thread: remove runtimeEnv"),
+        ({"output": None}, "sql requires an output topic"),
+        ({"userConfig": {"a": 1}}, "userConfig is not supported with sql"),
+        ({"customSerdeInputs": {"a": "x.S"}}, "inputSpecs[a].serdeClassName is not supported with sql"),
     ],
 )
 def test_what_is_for_code_or_other_runtimes_is_refused_by_name(fields: dict[str, object], start: str) -> None:
@@ -99,5 +99,5 @@ def test_an_update_changes_a_statement_and_makes_none_of_code() -> None:
         updated(existing, sql=" ")
     with pytest.raises(InvalidConfig, match="className: the function is an SQL statement: delete"):
         updated(existing, className="f.F")
-    with pytest.raises(InvalidConfig, match=r"sql: the function has code, f\.F: delete"):
+    with pytest.raises(InvalidConfig, match=r"sql: the function consists of code \(f\.F\): delete"):
         updated(registered(), sql=TEXT)

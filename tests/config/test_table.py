@@ -73,10 +73,10 @@ def test_what_was_sent_is_read_completed_kept_and_shown() -> None:
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
-        ({"topik": "t"}, "unknown field topik; did you mean topic?"),
-        ({"resources": {"gpu": 1}}, "resources: unknown field gpu; did you mean cpu?"),
+        ({"topik": "t"}, "unknown field topik: did you mean topic?"),
+        ({"resources": {"gpu": 1}}, "resources: unknown field gpu: did you mean cpu?"),
         ({"resources": {"cpu": "x"}}, 'resources.cpu must be a whole number, not "x"'),
-        ({"runtime": "RUST"}, "runtime RUST is not one of PYTHON, GO"),
+        ({"runtime": "RUST"}, "invalid runtime 'RUST': expected one of PYTHON, GO"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(sent: dict[str, Any], reason: str) -> None:

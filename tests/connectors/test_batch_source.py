@@ -385,7 +385,7 @@ async def test_asynchronous_batch_source(client: AsyncClient, server: Server, ba
         ({"discoveryTriggererClassName": "user_code.Tasks"}, "user_code.Tasks is not a subclass of Trigger"),
         (
             {"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": {"__CRON__": "x"}},
-            "__CRON__ 'x' has 1 fields",
+            "invalid __CRON__ 'x': expected minute",
         ),
     ],
 )
@@ -420,8 +420,8 @@ def test_record_keeps_the_config_as_pulsar_does() -> None:
     [
         ({}, "BatchSourceConfig does not specify Discovery Trigger ClassName"),
         ({"discoveryTriggererClassName": "sometimes"}, "immediate, cron, or module.Class of a Trigger"),
-        ({"discoveryTriggererClassName": "cron", "every": 1}, "batchSourceConfig has no field every"),
-        ({"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": 1}, "must be an object"),
+        ({"discoveryTriggererClassName": "cron", "every": 1}, "batchSourceConfig: unknown field 'every'"),
+        ({"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": 1}, "must be a JSON object"),
     ],
 )
 def test_bad_batch_configs_are_refused(batch: dict[str, object], error: str) -> None:
@@ -452,7 +452,7 @@ def test_update_keeps_the_fields_of_the_batch_config_that_it_leaves_out() -> Non
 
 def test_parallelism_of_a_source_that_is_effectively_once_stays() -> None:
     before = source_config(processingGuarantees="EFFECTIVELY_ONCE", parallelism=1)
-    with pytest.raises(InvalidConfig, match="parallelism: that of a source with EFFECTIVELY_ONCE stays"):
+    with pytest.raises(InvalidConfig, match="parallelism of a source with EFFECTIVELY_ONCE cannot be changed"):
         conversion.merge(before, source_config(parallelism=2))
     assert conversion.merge(before, source_config(parallelism=1, configs={"a": 1})).parallelism == 1
 

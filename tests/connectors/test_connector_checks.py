@@ -78,14 +78,14 @@ def test_a_connector_that_says_nothing_cannot_be_effectively_once() -> None:
         def read(self) -> None:
             return None
 
-    with pytest.raises(InvalidConfig, match="Silent says nothing of records that come again"):
+    with pytest.raises(InvalidConfig, match="Silent does not declare whether redelivered records"):
         check_connector(Silent(), {}, is_exact=True)
 
 
 def test_create_asks_an_installed_connector() -> None:
     json: dict[str, object] = {"tenant": "t", "namespace": "n", "name": "s", "sinkType": "console", "inputs": ["in"]}
     SINK.check(with_defaults(SINK.read(json)))
-    with pytest.raises(InvalidConfig, match="EFFECTIVELY_ONCE: a record that comes again is a second line of the log"):
+    with pytest.raises(InvalidConfig, match="EFFECTIVELY_ONCE: a redelivered record is logged again"):
         SINK.check(with_defaults(SINK.read(json | {"processingGuarantees": "EFFECTIVELY_ONCE"})))
     json = {"tenant": "t", "namespace": "n", "name": "s", "sourceType": "cron", "topicName": "out"}
     json |= {"configs": {"schedule": "* * * * * *"}, "processingGuarantees": "EFFECTIVELY_ONCE"}
@@ -99,17 +99,20 @@ CREATE: dict[str, object] = {"tenant": "t", "namespace": "n", "name": "s", "sink
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"transformFunction": "t.py"}, "transformFunction is of a transform function; give its"),
-        ({"transformFunctionConfig": "{}"}, "transformFunctionConfig is of a transform function; give its"),
+        ({"transformFunction": "t.py"}, "transformFunction requires"),
+        ({"transformFunctionConfig": "{}"}, "transformFunctionConfig requires"),
         (
             {"transformFunctionClassName": "t.f", "transformFunctionConfig": "{"},
             "transformFunctionConfig is not valid JSON",
         ),
         ({"transformFunctionClassName": "t.f", "transformFunctionConfig": "[]"}, "must be a JSON object"),
-        ({"transformFunctionClassName": "t.f", "transformFunction": "http://x/y.py"}, "is not fetched from there"),
+        (
+            {"transformFunctionClassName": "t.f", "transformFunction": "http://x/y.py"},
+            "must be an uploaded file, not a URL",
+        ),
         (
             {"sinkType": None, "archive": "a.py", "transformFunctionClassName": "t.f", "transformFunction": "t.py"},
-            "put the function into the connector's own archive",
+            "include the function in the connector's archive",
         ),
         ({"maxMessageRetries": -1}, "maxMessageRetries must be 0 or more, not -1"),
         ({"negativeAckRedeliveryDelayMs": -1}, "negativeAckRedeliveryDelayMs must be 0 or more, not -1"),

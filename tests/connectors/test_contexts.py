@@ -161,5 +161,7 @@ async def test_without_a_state_store_its_methods_say_so(
         CODE, IDENTITY, source={"className": "user_code.Numbers"}, componentType=records.FunctionDetails.SOURCE
     )
     instance = await runtime.start(spec)
-    assert "there is no state store: set stateStorageServiceUrl in the worker's configuration" in await instance.wait()
+    assert (
+        "no state store is configured: set stateStorageServiceUrl in the worker configuration" in await instance.wait()
+    )
     await runtime.close()

@@ -66,10 +66,10 @@ def test_a_time_comes_once_a_day_also_when_the_clock_is_changed(expression: str)
 @pytest.mark.parametrize(
     ("configs", "error"),
     [
-        ({"schedule": "* * *"}, "schedule '* * *' has 3 fields; it is minute hour day month weekday"),
-        ({"schedule": "61 * * * *"}, "schedule '61 * * * *' is not a valid cron expression: Bad minute"),
-        ({"schedule": "0 0 30 2 *"}, "schedule '0 0 30 2 *' is not a valid cron expression: Bad day-of-month"),
-        ({"schedule": "0 0 0 31 11 MON"}, "schedule '0 0 0 31 11 MON'"),
+        ({"schedule": "* * *"}, "invalid schedule '* * *': expected minute hour day month weekday"),
+        ({"schedule": "61 * * * *"}, "invalid schedule '61 * * * *': Bad minute"),
+        ({"schedule": "0 0 30 2 *"}, "invalid schedule '0 0 30 2 *': Bad day-of-month"),
+        ({"schedule": "0 0 0 31 11 MON"}, "invalid schedule '0 0 0 31 11 MON'"),
         ({"schedule": "* * * * *", "timeZone": "Mars"}, "invalid timeZone 'Mars': expected a name such as UTC"),
         ({"schedule": "* * * * *", "timeZone": "Europe"}, "invalid timeZone 'Europe': expected a name such as UTC"),
         ({"schedule": "* * * * *", "timeZone": "../x"}, "invalid timeZone '../x': expected a name such as UTC"),

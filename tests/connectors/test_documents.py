@@ -79,11 +79,11 @@ def test_a_server_that_is_away_is_asked_once() -> None:
     ("value", "text"),
     [
         (b"{", "not valid JSON"),
-        (b"[1]", "must be a JSON object, and is list"),
+        (b"[1]", "must be a JSON object, not list"),
         (b"\xff{}", "not valid JSON"),
         (b'{"a": NaN}', "NaN is not a JSON number"),
         (b"[" * 100_000, "not valid JSON"),
-        (7, "is int"),
+        (7, "not int"),
     ],
 )
 def test_what_is_no_object_is_refused(value: object, text: str) -> None:

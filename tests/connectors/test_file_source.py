@@ -139,7 +139,7 @@ def test_damaged_and_unreadable_files_are_left_out_until_they_change(
     assert len(found) > 100
     assert reading.lines() == []
     for name in ("1.gz", "2.gz", "3.zip"):
-        reason = f"{files / name}: the file cannot be read, and is left out until it changes"
+        reason = f"{files / name}: file cannot be read and is skipped until it changes"
         assert [reason in one for one in reading.reasons].count(True) == 1
     (files / "1.gz").write_bytes(whole)
     assert found[:-3] + reading.lines() == noise
@@ -152,7 +152,7 @@ def test_lines_that_are_too_long_are_left_out_alone(files: Path, monkeypatch: py
     (files / "1").write_bytes(b"a\n" + b"x" * 5000 + b"\nb\n" + b"y" * 3000 + b"\nc\n" + b"z" * 5000)
     reading = Reading(files)
     assert reading.lines() == [b"a", b"b", b"c"]
-    assert reading.reasons == [f"{files / '1'}: a line has more than 1000 bytes"] * 3
+    assert reading.reasons == [f"{files / '1'}: line is longer than 1000 bytes"] * 3
 
 
 def test_byte_order_mark_is_not_part_of_the_first_line(files: Path) -> None:
@@ -169,7 +169,7 @@ def test_file_in_utf16_is_named_and_stays(files: Path, kind: str) -> None:
     reading = Reading(files, format=kind, keepFile=False)
     assert reading.lines() == ([b'{"a":"1"}'] if kind == "csv" else [b"a", b"1"])
     (reason,) = reading.reasons
-    assert "begins with the byte order mark of UTF-16 or UTF-32: convert it to UTF-8" in reason
+    assert "starts with a UTF-16 or UTF-32 byte order mark: convert the file to UTF-8" in reason
     assert [path.name for path in files.iterdir()] == ["1"]
 
 
@@ -194,13 +194,13 @@ def test_text_of_another_encoding(files: Path) -> None:
 @pytest.mark.parametrize(
     ("configs", "error"),
     [
-        ({"encoding": "utf-16"}, "encoding utf-16: its line end is not one byte"),
-        ({"encoding": "nonsense"}, "unknown text encoding 'nonsense'"),
-        ({"encoding": "zlib"}, "unknown text encoding 'zlib'"),
+        ({"encoding": "utf-16"}, "unsupported encoding 'utf-16': line endings must be one byte"),
+        ({"encoding": "nonsense"}, "unknown encoding 'nonsense'"),
+        ({"encoding": "zlib"}, "unknown encoding 'zlib'"),
         ({"numWorkers": 2}, "numWorkers must be 1"),
-        ({"keepFile": True, "processedFileSuffix": ".x"}, "keepFile and processedFileSuffix exclude each other"),
-        ({"tail": True, "processedFileSuffix": ".x"}, "tail and processedFileSuffix exclude each other"),
-        ({"fileFilter": "("}, "fileFilter '(' is not a regular expression"),
+        ({"keepFile": True, "processedFileSuffix": ".x"}, "keepFile and processedFileSuffix are mutually exclusive"),
+        ({"tail": True, "processedFileSuffix": ".x"}, "tail and processedFileSuffix are mutually exclusive"),
+        ({"fileFilter": "("}, "invalid fileFilter '('"),
         ({"path": ""}, "inputDirectory must not be empty"),
     ],
 )
@@ -211,7 +211,7 @@ def test_bad_configs_are_refused(files: Path, configs: dict[str, Any], error: st
 
 
 def test_directory_that_is_missing_is_tried_again(files: Path) -> None:
-    with pytest.raises(Retry, match="cannot be read: No such file or directory"):
+    with pytest.raises(Retry, match=r"cannot read .*: No such file or directory"):
         Reading(files / "none").lines()
 
 
@@ -338,7 +338,7 @@ def test_many_files_that_grow_are_followed(files: Path, monkeypatch: pytest.Monk
 def test_tail_is_for_one_instance(files: Path) -> None:
     source = FileSource()
     context: Any = SimpleNamespace(position=None, instance_id=0, parallelism=2, logger=logging.getLogger("files"))
-    with pytest.raises(InvalidConfig, match="tail follows rotation, which one instance alone can"):
+    with pytest.raises(InvalidConfig, match="tail supports only one instance"):
         source.open(read_config(FileSourceConfig, {"path": str(files), "tail": True}), context)
 
 
@@ -430,9 +430,9 @@ def test_csv_options_are_those_of_s3(files: Path) -> None:
     assert rows_of(Reading(files, format="csv", csvDelimiter=";", csvHeader=False)) == [
         {"column1": "1", "column2": "2"}, {"column1": "3", "column2": "4", "column3": "5"},
     ]  # fmt: skip
-    with pytest.raises(InvalidConfig, match=r"csvDelimiter '::' must be one character"):
+    with pytest.raises(InvalidConfig, match=r"invalid csvDelimiter '::'"):
         Reading(files, csvDelimiter="::")
-    with pytest.raises(InvalidConfig, match="tail is for lines"):
+    with pytest.raises(InvalidConfig, match="tail requires format lines"):
         Reading(files, format="csv", tail=True)
 
 
@@ -444,8 +444,8 @@ def test_csv_row_that_cannot_be_read_costs_that_row_and_the_file_stays(files: Pa
         (b"caf\xe9,3", "1"), (b'4,"no end', "1"),
     ]  # fmt: skip
     assert reading.reasons == [
-        f"{files / '1'}: the row in line 3 is not valid: it is not UTF-8",
-        f"{files / '1'}: the row in line 4 is not valid: a quote has no end",
+        f"{files / '1'}: invalid row at line 3: not valid UTF-8",
+        f"{files / '1'}: invalid row at line 4: unclosed quote",
     ]
     assert (files / "1").exists()
     (files / "2").write_bytes(b"a\ncaf\xe9\n")

@@ -26,4 +26,4 @@ def test_a_server_that_does_not_answer_is_named_with_the_time() -> None:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/in"
         with pytest.raises(Retry) as raised:
             asyncio.run(write(url))
-    assert str(raised.value) == f"{url}: no answer in 0.2 s (ReadTimeout)"
+    assert str(raised.value) == f"{url}: no response within 0.2 s (ReadTimeout)"

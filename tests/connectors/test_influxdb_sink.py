@@ -40,14 +40,17 @@ def test_lines(value: dict[str, Any], line: str) -> None:
     ("value", "text"),
     [
         ({"a": 1, "timestamp": 1}, "no measurement and fields"),
-        ({"measurement": "m", "fields": {"a": None}, "timestamp": 1}, "a field that is not null"),
-        ({"measurement": "m", "fields": {"a": [1]}, "timestamp": 1}, "field a is list"),
+        ({"measurement": "m", "fields": {"a": None}, "timestamp": 1}, "no non-null fields"),
+        (
+            {"measurement": "m", "fields": {"a": [1]}, "timestamp": 1},
+            "field 'a' must be a string, number or boolean, not list",
+        ),
         ({"measurement": "m", "fields": {"a": 1 << 63}, "timestamp": 1}, "64 bits"),
         ({"measurement": "m", "fields": {"a": 1}, "timestamp": "soon"}, "timestamp 'soon'"),
         ({"measurement": "m", "fields": {"a": 1}, "timestamp": True}, "timestamp True"),
         ({"measurement": "m\n", "fields": {"a": 1}, "timestamp": 1}, "line break"),
         ({"measurement": "m", "tags": {"t": "\\"}, "fields": {"a": 1}, "timestamp": 1}, "backslash"),
-        ({"measurement": "m", "tags": ["t"], "fields": {"a": 1}, "timestamp": 1}, "tags must be an object"),
+        ({"measurement": "m", "tags": ["t"], "fields": {"a": 1}, "timestamp": 1}, "tags must be a JSON object"),
         ({"measurement": "m", "fields": {"a": "\ud800"}, "timestamp": 1}, "not valid UTF-8"),
         ({"measurement": "m", "fields": {"a": 1}}, "neither a timestamp"),
     ],
@@ -109,7 +112,7 @@ def test_requests_to_influxdb_2(url: str) -> None:
     assert Answers.seen == [("/api/v2/write?org=o&bucket=b+c&precision=ns", "Token t", b"m a=1i 1\nm a=2i 2")]
     for status in (401, 404, 429, 500, 503):
         Answers.statuses = [status]
-        with pytest.raises(Retry, match=f"answered {status}"):
+        with pytest.raises(Retry, match=f"returned {status}"):
             sink.write_batch(records)
     Answers.statuses = [422, 204, 422]
     with pytest.raises(RecordRefused, match="422") as refused:

@@ -33,10 +33,10 @@ def test_url_becomes_that_of_sqlalchemy(given: str, made: str) -> None:
         ("", "expected a database URL"),
         ("jdbc:oracle:thin:@h", "expected a database URL"),
         ("jdbc:postgresql://h:port/d", "Port could not be cast"),
-        ("jdbc:postgresql://h:5432", "needs a host and a database"),
-        ("jdbc:postgresql://u:geheim@:5/d", "needs a host"),
-        ("jdbc:postgresql://h/d?socketTimeout=5", "the parameter socketTimeout is not known"),
-        ("jdbc:sqlite::memory:", "has no file"),
+        ("jdbc:postgresql://h:5432", "expected a host and a database"),
+        ("jdbc:postgresql://u:geheim@:5/d", "expected a host"),
+        ("jdbc:postgresql://h/d?socketTimeout=5", "unknown parameter 'socketTimeout'"),
+        ("jdbc:sqlite::memory:", "expected a file"),
     ],
 )
 def test_malformed_url_is_refused_without_its_password(given: str, text: str) -> None:
@@ -48,14 +48,14 @@ def test_malformed_url_is_refused_without_its_password(given: str, text: str) ->
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"key": "id", "nonKey": "id"}, "nonKey names id, which is in key too"),
-        ({"excludeNonDeclaredFields": True}, "give nonKey"),
-        ({"nullValueAction": "DELETE"}, "because of nullValueAction DELETE"),
-        ({"envelope": "change", "key": "id"}, "needs insertMode UPSERT"),
-        ({"createTable": {"a": "integer"}, "key": "id"}, "createTable has no column id"),
-        ({"createTable": {"a": 5}}, "createTable must have a type"),
-        ({"jdbcUrl": "oracle+oracledb://h/d"}, "jdbcUrl is of oracle"),
-        ({"tableName": ""}, "tableName must name a table"),
+        ({"key": "id", "nonKey": "id"}, "column 'id' is in both key and nonKey"),
+        ({"excludeNonDeclaredFields": True}, "requires key or nonKey"),
+        ({"nullValueAction": "DELETE"}, "nullValueAction DELETE requires key"),
+        ({"envelope": "change", "key": "id"}, "requires insertMode UPSERT"),
+        ({"createTable": {"a": "integer"}, "key": "id"}, "createTable is missing the key column 'id'"),
+        ({"createTable": {"a": 5}}, "invalid createTable"),
+        ({"jdbcUrl": "oracle+oracledb://h/d"}, "unsupported database 'oracle' in jdbcUrl"),
+        ({"tableName": ""}, "tableName must not be empty"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(change: dict[str, Any], text: str) -> None:

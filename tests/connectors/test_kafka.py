@@ -119,7 +119,7 @@ def test_user_and_password_are_read_out_of_jaas(jaas: str, login: tuple[str, str
 def test_jaas_that_cannot_be_read_is_refused_without_showing_it(jaas: str) -> None:
     given = {"bootstrapServers": "h:1", "topic": "t", "groupId": "g", "securityProtocol": "SASL_SSL"}
     config = read_config(KafkaSource.config, {**given, "saslJaasConfig": jaas})
-    with pytest.raises(InvalidConfig, match=r"^saslJaasConfig") as caught:
+    with pytest.raises(InvalidConfig, match=r"^(invalid )?saslJaasConfig") as caught:
         KafkaSource().check(config)
     assert "secret" not in str(caught.value)
 
@@ -127,14 +127,17 @@ def test_jaas_that_cannot_be_read_is_refused_without_showing_it(jaas: str) -> No
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"saslMechanism": "SCRAM-SHA-256"}, "saslMechanism: the PlainLoginModule of saslJaasConfig needs PLAIN"),
-        ({"saslUsername": "u"}, "saslJaasConfig and saslUsername or saslPassword are the same"),
-        ({"securityProtocol": "SSL"}, "securityProtocol SSL sends no user"),
+        (
+            {"saslMechanism": "SCRAM-SHA-256"},
+            "saslMechanism does not match PlainLoginModule in saslJaasConfig: expected PLAIN",
+        ),
+        ({"saslUsername": "u"}, "saslJaasConfig excludes saslUsername and saslPassword"),
+        ({"securityProtocol": "SSL"}, "securityProtocol SSL does not support a user"),
         (
             {"consumerConfigProperties": {"ssl.keystore.password": "p"}},
-            "ssl.keystore.password: its value would be shown",
+            "ssl.keystore.password would be shown",
         ),
-        ({"consumerConfigProperties": {"plugin.library.paths": "x"}}, "plugin.library.paths: it loads code"),
+        ({"consumerConfigProperties": {"plugin.library.paths": "x"}}, "plugin.library.paths: loading code"),
         ({"consumerConfigProperties": {"fetch.max.wait.ms": "soon"}}, 'configuration property "fetch.wait.max.ms"'),
     ],
 )
@@ -150,8 +153,8 @@ def test_only_one_partition_can_be_effectively_once(kafka: KafkaServer) -> None:
     topic = kafka.create_topic(cleanup_policy="compact")
     connection = {"bootstrapServers": kafka.bootstrap_servers, "topic": topic}
     config = read_config(KafkaSource.config, {**connection, "groupId": "g"})
-    assert "give partition" in KafkaSource().not_effectively_once(config)
-    assert "second record" in KafkaSink().not_effectively_once(read_config(KafkaSink.config, connection))
+    assert "set partition" in KafkaSource().not_effectively_once(config)
+    assert "redelivered" in KafkaSink().not_effectively_once(read_config(KafkaSink.config, connection))
     context = DirectContext()
     context.is_exact = True
     exact = source(kafka, topic, context, partition=0)
@@ -219,13 +222,13 @@ def test_what_kafka_refuses_is_refused_alone(kafka: KafkaServer) -> None:
     noise = b"".join(uuid.uuid4().bytes for _ in range(2000))
     records = records_of(20)
     records[7].value = noise
-    with pytest.raises(RecordRefused, match="Kafka refuses it") as refusal:
+    with pytest.raises(RecordRefused, match="rejected by Kafka") as refusal:
         writer.write(records)
     assert (refusal.value.index, refusal.value.written) == (7, 0)
     del records[7]
     writer.write(records)  # those that are there already are not sent again
     keyless = Record(b"v", message_id="1:99:0")
-    with pytest.raises(RecordRefused, match="it has no key") as caught:
+    with pytest.raises(RecordRefused, match="record has no key") as caught:
         writer.write([*records_of(1, 50), keyless])
     assert caught.value.index == 1
     writer.close()
@@ -326,11 +329,11 @@ def test_records_that_kafka_has_deleted_are_named(
     deleting.result(TIMEOUT_S)
     second = source(kafka, topic, context, autoOffsetReset=policy)
     if policy == "none":
-        with pytest.raises(MagnetarError, match="has the offsets 15 to 20, and the source stands at 10"):
+        with pytest.raises(MagnetarError, match=r"offset 10 of .* is out of range 15 to 20"):
             second.read(1)
     elif policy == "earliest":
         assert values(second.read(5)) == numbered(15, 20)
-        assert "stands at 10; records may be lost, it goes on by autoOffsetReset earliest" in caplog.text
+        assert "records may be lost; continuing with autoOffsetReset earliest" in caplog.text
     else:
         assert second.call(second.connector.read) is None
         put(kafka, topic, numbered(20, 22))

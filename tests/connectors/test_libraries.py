@@ -29,10 +29,10 @@ def test_need_imports_a_module() -> None:
 def test_need_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("paho", "paho.mqtt", "paho.mqtt.client"):
         monkeypatch.setitem(sys.modules, module, None)
-    text = "the connector mqtt needs paho-mqtt: pip install 'magnetar[mqtt]'"
+    text = "connector mqtt requires paho-mqtt: pip install 'magnetar[mqtt]'"
     with pytest.raises(InvalidConfig, match=re.escape(text)):
         need("mqtt", "paho.mqtt.client")
-    text = "the connector jdbc-poll needs no_such_module_at_all: pip install 'magnetar[jdbc]'"
+    text = "connector jdbc-poll requires no_such_module_at_all: pip install 'magnetar[jdbc]'"
     with pytest.raises(InvalidConfig, match=re.escape(text)):
         need("jdbc", "no_such_module_at_all", "jdbc-poll")
 
@@ -43,7 +43,7 @@ def test_need_says_why_a_module_that_is_there_cannot_be_imported(
     directory = tmp_path_factory.mktemp("modules")
     (directory / "broken_for_need.py").write_text("raise ImportError('libpq is missing')\n")
     monkeypatch.syspath_prepend(directory)
-    with pytest.raises(InvalidConfig, match=r"needs broken_for_need \(libpq is missing\): pip install"):
+    with pytest.raises(InvalidConfig, match=r"requires broken_for_need \(libpq is missing\): pip install"):
         need("jdbc", "broken_for_need")
 
 
@@ -110,7 +110,7 @@ def test_every_connector_names_what_is_missing_before_it_is_created(
     connector: Any = find(kind, name)()
     if text:
         extra = LIBRARIES[keys[0]].extra
-        assert text.startswith(f"the connector {name} needs "), text
+        assert text.startswith(f"connector {name} requires "), text
         assert text.endswith(f": pip install 'magnetar[{extra}]'"), text
         with pytest.raises(InvalidConfig, match="pip install"):
             open_it(connector, config)
@@ -137,13 +137,13 @@ def test_table_has_every_library_that_a_connector_imports() -> None:
     ("component", "config", "text"),
     [
         (SINK, {"sinkType": "jdbc", "inputs": ["a"], "configs": {"jdbcUrl": "jdbc:postgresql://h/d", "tableName": "t"}},
-         "the connector jdbc needs SQLAlchemy and psycopg: pip install 'magnetar[jdbc]'"),
+         "connector jdbc requires SQLAlchemy and psycopg: pip install 'magnetar[jdbc]'"),
         (SINK, {"sinkType": "jdbc-postgres", "inputs": ["a"],
                 "configs": {"jdbcUrl": "jdbc:postgresql://h/d", "tableName": "t"}}, "psycopg: pip install"),
         (SINK, {"sinkType": "file", "inputs": ["a"], "configs": {"path": "/out", "format": "parquet"}},
-         "the connector file needs pyarrow: pip install 'magnetar[parquet]'"),
+         "connector file requires pyarrow: pip install 'magnetar[parquet]'"),
         (SOURCE, {"sourceType": "redis-streams", "topicName": "a", "configs": {"redisHosts": "h", "streams": ["s"]}},
-         "the connector redis-streams needs redis: pip install 'magnetar[redis]'"),
+         "connector redis-streams requires redis: pip install 'magnetar[redis]'"),
     ],
 )  # fmt: skip
 def test_create_refuses_a_connector_without_its_libraries(

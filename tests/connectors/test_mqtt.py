@@ -89,12 +89,12 @@ def test_sink_refuses_a_record_alone_and_sends_the_others_once(server: Mosquitto
     source = opened(server, MqttSource(), topics="refused/#")
     sink = opened(server, MqttSink(), topic="refused/{key}", topicProperty="to")
     bad = {
-        "the topic 'refused/a\\+' has a wildcard": Record(b"", "a+"),
-        "the topic has a zero character": Record(b"", "a\0"),
-        "the record has no key": Record(b""),
-        "the message has 11.* bytes, and the broker takes 1100000": Record(b"x" * server.packet_max, "k"),
-        "a property has a zero character": Record(b"", "k", {"a": "\0"}),
-        "a property has 70000 bytes": Record(b"", "k", {"a": "x" * 70_000}),
+        "invalid topic: 'refused/a\\+' must not contain wildcards": Record(b"", "a+"),
+        "invalid topic: must not contain null characters": Record(b"", "a\0"),
+        "record has no key": Record(b""),
+        "message of 11.* bytes exceeds the broker's limit of 1100000": Record(b"x" * server.packet_max, "k"),
+        "invalid property: must not contain null characters": Record(b"", "k", {"a": "\0"}),
+        "invalid property: must not exceed 65535 bytes, but has 70000": Record(b"", "k", {"a": "x" * 70_000}),
         "surrogates not allowed": Record("\ud800", "k"),
     }
     for text, record in bad.items():
@@ -130,13 +130,13 @@ def test_bad_configurations_are_named() -> None:
             connector.check(read_config(connector.config, {"serverHost": "localhost", **given}))
         return str(refused.value)
 
-    assert "topic is empty" in fault(MqttSink(), topic="")
+    assert "topic: must not be empty" in fault(MqttSink(), topic="")
     assert "unknown placeholder {x}" in fault(MqttSink(), topic="{x}")
-    assert "clientId has a zero character" in fault(MqttSink(), topic="t", clientId="\0")
-    assert "sslCaFile: it needs sslEnabled" in fault(MqttSink(), topic="t", sslCaFile="/x")
-    assert "topics is empty" in fault(MqttSource(), topics=[])
+    assert "clientId must not contain null characters" in fault(MqttSink(), topic="t", clientId="\0")
+    assert "sslCaFile requires sslEnabled" in fault(MqttSink(), topic="t", sslCaFile="/x")
+    assert "topics must not be empty" in fault(MqttSource(), topics=[])
     assert "shared subscription" in fault(MqttSource(), topics="$share/g/t")
-    assert "a + that is not alone" in fault(MqttSource(), topics="a/b+")
-    assert "qos: with 2" in fault(MqttSource(), topics="t", qos=2)
+    assert "+ must be a complete level" in fault(MqttSource(), topics="a/b+")
+    assert "qos 2" in fault(MqttSource(), topics="t", qos=2)
     config = read_config(MqttSource.config, {"serverHost": "h", "topics": "t"})
-    assert "sent again" in MqttSource().not_effectively_once(config)
+    assert "redelivered" in MqttSource().not_effectively_once(config)

@@ -113,12 +113,12 @@ def test_source_takes_again_what_is_not_durable_when_the_server_was_away(server:
 def test_sink_refuses_a_record_alone(server: NatsServer) -> None:
     sink = opened(server, NatsSink(), subject="{key}")
     bad = {
-        "no stream takes subject nowhere": Record(b"", "nowhere"),
-        "the subject 's a' has white space": Record(b"", "s a"),
-        "the subject 's.>' has a wildcard": Record(b"", "s.>"),
-        "the record has no key": Record(b""),
+        "no stream for subject 'nowhere'": Record(b"", "nowhere"),
+        "invalid subject: 's a' must not contain whitespace": Record(b"", "s a"),
+        "invalid subject: 's.>' must not contain wildcards": Record(b"", "s.>"),
+        "record has no key": Record(b""),
         "message size exceeds maximum allowed": Record(b"x" * 1_020_000, "s.a"),
-        "bytes with its headers, and the server takes 1048576": Record(b"x" * 1_048_500, "s.a", {"a": "b" * 100}),
+        "bytes, with headers, exceeds the server's limit of 1048576": Record(b"x" * 1_048_500, "s.a", {"a": "b" * 100}),
     }
     for number, (text, record) in enumerate(bad.items()):
         records = records_of(3, number * 3)
@@ -159,7 +159,7 @@ def test_bad_configurations_are_named() -> None:
         assert "url" in fault(NatsSink(), url=url)
     assert "subject" in fault(NatsSink(), subject="a..b")
     assert "unknown placeholder {x}" in fault(NatsSink(), subject="{x}")
-    assert "stream: only mode jetstream" in fault(NatsSink(), stream="s", mode="core")
+    assert "stream requires mode jetstream" in fault(NatsSink(), stream="s", mode="core")
     assert "keyHeader" in fault(NatsSink(), keyHeader="a b")
     assert "subject" in fault(NatsSource(), subject="a.>.b")
     assert "durable" in fault(NatsSource(), durable="a.b")

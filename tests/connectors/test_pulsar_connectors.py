@@ -92,14 +92,14 @@ def test_exact_sink_refuses_a_partitioned_topic_and_a_cluster_that_cannot_be_ask
     cluster: Cluster, topic: str
 ) -> None:
     sink = PulsarSink()
-    assert "give adminUrl" in sink.not_effectively_once(PulsarSinkConfig(service_url=cluster.service_url, topic=topic))
+    assert "set adminUrl" in sink.not_effectively_once(PulsarSinkConfig(service_url=cluster.service_url, topic=topic))
     given = PulsarSinkConfig(service_url=cluster.service_url, topic=topic, admin_url=cluster.admin_url)
     assert not sink.not_effectively_once(given)
     path = topic.replace("://", "/")
     httpx.put(f"{cluster.admin_url}/admin/v2/{path}/partitions", json=3).raise_for_status()
     configs = {"serviceUrl": cluster.service_url, "topic": topic, "adminUrl": cluster.admin_url}
     opened = Direct(PulsarSink(), configs, exact_context())
-    with pytest.raises(OpenFailed, match=r"topic: .* has 3 partitions"):
+    with pytest.raises(OpenFailed, match=r"topic .* has 3 partitions"):
         opened.write(sequenced(1))
     opened.close()
     one = Direct(PulsarSink(), {**configs, "topic": f"{topic}-partition-1"}, exact_context())
@@ -181,8 +181,8 @@ def _trouble(source: Direct) -> str:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"encryptionKeys": ["k"]}, "encryptionKeys and cryptoPublicKey: one says how the key is called"),
-        ({"encryptionKeys": ["k"], "cryptoPublicKey": "data:,x"}, "cryptoPublicKey: put the key into a file"),
+        ({"encryptionKeys": ["k"]}, "encryptionKeys and cryptoPublicKey must be set together"),
+        ({"encryptionKeys": ["k"], "cryptoPublicKey": "data:,x"}, "cryptoPublicKey must not contain the key itself"),
     ],
 )
 def test_keys_of_a_sink_are_checked(settings: dict[str, object], text: str) -> None:

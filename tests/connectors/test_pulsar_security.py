@@ -84,7 +84,7 @@ def test_deduplication_is_switched_on_by_who_may(secure: SecureCluster, scheme: 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, r"Authentication.*Failed to authenticate; give authPlugin and authParams$"),
+        ({}, r"Authentication.*Failed to authenticate: set authPlugin and authParams$"),
         ({"authPlugin": "token", "authParams": "token:e30.e30.hidden"}, r"\(method token\): the credentials may have"),
         ({"authPlugin": "token", "authParams": "file:///not/there"}, r"cannot read token file /not/there"),
     ],

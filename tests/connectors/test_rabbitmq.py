@@ -70,10 +70,10 @@ def test_what_is_not_durable_comes_again_and_nothing_else(server: RabbitServer, 
 def test_sink_refuses_a_record_alone_and_sends_the_others(server: RabbitServer, channel: Any) -> None:
     sink = opened(server, RabbitSink(), exchangeName="e", queueName="q", routingKey="r")
     bad = {
-        "routing key 'nowhere': 312 NO_ROUTE": Record(b"", None, {"routingKey": "nowhere"}),
-        "the routing key has 300 bytes, and AMQP takes 255": Record(b"", None, {"routingKey": "x" * 300}),
-        "the name of a property has 300 bytes": Record(b"", None, {"x" * 300: ""}),
-        "the properties have 200\\d\\d\\d bytes": Record(b"", None, {"x": "x" * 200_000}),
+        "message with routing key 'nowhere' was returned: 312 NO_ROUTE": Record(b"", None, {"routingKey": "nowhere"}),
+        "routing key must not exceed 255 bytes, but has 300": Record(b"", None, {"routingKey": "x" * 300}),
+        "property name must not exceed 255 bytes, but has 300": Record(b"", None, {"x" * 300: ""}),
+        "properties of 200\\d\\d\\d bytes": Record(b"", None, {"x": "x" * 200_000}),
         "message size 1050001 is larger": Record(b"x" * (server.message_max + 1)),
         "surrogates not allowed": Record("\ud800"),
     }
@@ -97,7 +97,7 @@ def test_a_queue_that_is_full_is_waited_for(server: RabbitServer, channel: Any) 
     channel.queue_declare("q", durable=True, arguments={"x-max-length": 5, "x-overflow": "reject-publish"})
     sink = opened(server, RabbitSink(), exchangeName="", routingKey="q")
     sink.write(records_of(1))
-    with pytest.raises(Retry, match=r"does not take \d messages now: a queue is full"):
+    with pytest.raises(Retry, match=r"rejected \d messages: a queue is full"):
         sink.connector.write_batch(records_of(10, 1))
     found = [channel.basic_get("q", auto_ack=True)[2] for _ in range(5)]
     with pytest.raises(Retry, match="a queue is full"):
@@ -152,10 +152,10 @@ def test_bad_configurations_are_named() -> None:
             connector.check(read_config(connector.config, {"host": "localhost", **given}))
         return str(refused.value)
 
-    assert "routingKey: the default exchange needs one" in fault(RabbitSink(), exchangeName="")
-    assert "exchangeName has 300 bytes" in fault(RabbitSink(), exchangeName="x" * 300)
+    assert "routingKey is required for the default exchange" in fault(RabbitSink(), exchangeName="")
+    assert "exchangeName must not exceed 255 bytes, but has 300" in fault(RabbitSink(), exchangeName="x" * 300)
     assert "unknown placeholder {x}" in fault(RabbitSink(), exchangeName="e", routingKey="{x}")
-    assert "sslCaFile: it needs ssl" in fault(RabbitSource(), queueName="q", sslCaFile="/x")
-    assert "queueName is empty" in fault(RabbitSource(), queueName="")
+    assert "sslCaFile requires ssl" in fault(RabbitSource(), queueName="q", sslCaFile="/x")
+    assert "queueName must not be empty" in fault(RabbitSource(), queueName="")
     config = read_config(RabbitSink.config, {"host": "h", "exchangeName": "e"})
     assert "published again" in RabbitSink().not_effectively_once(config)

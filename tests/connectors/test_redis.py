@@ -122,7 +122,7 @@ def test_bad_configurations_are_named() -> None:
     assert "streamMaxLength" in fault(RedisSink(), streamMaxLength=5)
     assert "redisDatabase" in fault(RedisSink(), redisDatabase=1, clientMode="Cluster")
     assert "streams" in fault(RedisStreamsSource(), streams=[])
-    assert "streams" in fault(RedisStreamsSource(), streams="a,b", clientMode="Cluster")
+    assert "one stream per source" in fault(RedisStreamsSource(), streams="a,b", clientMode="Cluster")
     assert RedisSink().not_effectively_once(read_config(RedisSinkConfig, {"redisHosts": "h"})) == ""
     config = read_config(RedisSinkConfig, {"redisHosts": "h", "command": "RPUSH"})
     assert "RPUSH" in RedisSink().not_effectively_once(config)
@@ -205,7 +205,7 @@ def test_source_refuses_a_key_that_is_no_stream(server: RedisServer) -> None:
     with server.client() as client:
         client.set("s", "text")
     config = read_config(RedisStreamsConfig, {**hosts(server), "streams": "s"})
-    with pytest.raises(InvalidConfig, match="s is not a stream"):
+    with pytest.raises(InvalidConfig, match="'s' is not a stream"):
         RedisStreamsSource().open(config, DirectContext())
 
 

@@ -46,11 +46,23 @@ def test_a_name_means_a_connector_of_the_kind_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "hint"),
     [
-        ("source", "shout", "there is no source 'shout', but a sink (`magnetar sinks create`); installed are cron, "),
-        ("sink", "tick", "there is no sink 'tick', but a source (`magnetar sources create`); installed are console, "),
-        ("sink", "cron", "there is no sink 'cron', but a source (`magnetar sources create`); installed are console, "),
-        ("sink", "nope", "there is no sink 'nope'; installed are console, "),
-        ("source", "gone", "the connector gone cannot be imported: AttributeError: "),
+        (
+            "source",
+            "shout",
+            "unknown source 'shout', but a sink exists (`magnetar sinks create`): expected one of cron, ",
+        ),
+        (
+            "sink",
+            "tick",
+            "unknown sink 'tick', but a source exists (`magnetar sources create`): expected one of console, ",
+        ),
+        (
+            "sink",
+            "cron",
+            "unknown sink 'cron', but a source exists (`magnetar sources create`): expected one of console, ",
+        ),
+        ("sink", "nope", "unknown sink 'nope': expected one of console, "),
+        ("source", "gone", "cannot import connector 'gone': AttributeError: "),
     ],
 )
 def test_a_connector_of_the_other_kind_is_refused(kind: str, name: str, hint: str) -> None:
@@ -65,5 +77,5 @@ def test_a_name_that_is_taken_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert found["file"] == "magnetar.connectors.file_source.FileSource"
     assert "data-generator" not in found
     for name in ("file", "data-generator"):
-        assert caplog.text.count(f"{__name__}:Tick: another source is called {name}; give it another name") == 1
-    assert caplog.text.count("the connector gone cannot be imported") == 1
+        assert caplog.text.count(f"ignored connector {__name__}:Tick: another source is already named {name}") == 1
+    assert caplog.text.count("cannot import connector 'gone'") == 1

@@ -124,7 +124,7 @@ def test_values_that_do_not_fit_are_refused_alone(opened: Open) -> None:
     records = [record(value) for pair in zip(good * 5, bad, strict=False) for value in pair]
     refused = give(sink, records)
     assert sorted(str(value) for value, _ in refused) == sorted(map(str, bad))
-    assert any("no column new" in cause for _, cause in refused)
+    assert any("no column 'new'" in cause for _, cause in refused)
     assert all(cause and "\n" not in cause for _, cause in refused)
     found = rows(sink)
     assert [row["id"] for row in found] == sorted(value["id"] for value in (good * 5)[: len(bad)])
@@ -134,9 +134,7 @@ def test_values_that_do_not_fit_are_refused_alone(opened: Open) -> None:
 
 def test_columns_are_added_left_out_or_refused(opened: Open) -> None:
     give(opened(), [record({"id": 1, "inner": {"a": 1, "nothing": None}, "empty": []})])
-    assert give(opened(), [record({"id": 2, "more": [1]})]) == [
-        ({"id": 2, "more": [1]}, "the table has no column more")
-    ]
+    assert give(opened(), [record({"id": 2, "more": [1]})]) == [({"id": 2, "more": [1]}, "table has no column 'more'")]
     assert not give(opened(schemaEvolution="IGNORE"), [record({"id": 3, "more": [1]})])
     sink = opened(schemaEvolution="MERGE")
     assert not give(sink, [record({"id": 4, "more": ["a"], "inner": {"a": 2}, "empty": [2.5]})])
@@ -146,7 +144,7 @@ def test_columns_are_added_left_out_or_refused(opened: Open) -> None:
 
 
 def test_a_table_that_is_not_there_is_waited_for(opened: Open) -> None:
-    with pytest.raises(Retry, match="the table is not there"):
+    with pytest.raises(Retry, match="table does not exist"):
         opened(createTable=False)
-    with pytest.raises(Retry, match="no record has a field"):
+    with pytest.raises(Retry, match="no record has a non-null field"):
         opened().write_batch([record({"a": None})])

@@ -51,7 +51,7 @@ def test_the_function_of_an_installed_sink_is_uploaded_changed_and_survives_a_re
         ]
         create += ["--sink-config", json.dumps({"path": str(files), "format": "lines", "rollSeconds": 0.2})]
         transform = ["--transform-function", str(code), "--transform-function-classname"]
-        command(*create, "--transform-function", str(code)).refused("give its transformFunctionClassName too")
+        command(*create, "--transform-function", str(code)).refused("requires transformFunctionClassName")
         command(*create, "--transform-function-classname", "change.loud").refused("package is not provided")
         command(*create, *transform, "change.quiet").refused("module change has no quiet; it defines loud, marked")
         command(*create, *transform, "change.loud").ok()

@@ -334,7 +334,7 @@ async def test_state_call_without_a_store_stops_the_instance_and_a_secret_is_non
     await send_batches(client, f"{topic}-in", [[b"state"]])
     async with asyncio.timeout(60):
         reason = await instance.wait()
-    assert "there is no state store: set stateStorageServiceUrl" in reason
+    assert "no state store is configured: set stateStorageServiceUrl" in reason
 
 
 async def test_manual_acknowledges_what_the_function_acknowledges(

@@ -177,8 +177,8 @@ def test_a_statement_joins_two_topics_and_an_update_changes_it(server: Server) -
         return functions(server, verb, "--name", "cities", "--sql", statement, *flags)
 
     begins = ("--inputs", "shop-orders,customers", "--output", "cities-out", "--subs-position", "Earliest")
-    with_sql("create", "DROP TABLE customers", *begins).refused("sql: a function is a query", "'DROP'")
-    with_sql("create", "SELECT 1 AS n", *begins, "--runtime", "thread").refused("sql: Spark runs statements")
+    with_sql("create", "DROP TABLE customers", *begins).refused("sql: expected a query", "'DROP'")
+    with_sql("create", "SELECT 1 AS n", *begins, "--runtime", "thread").refused("sql requires runtimeEnv spark")
     # What only Spark can tell is told at create, too, and an update mends it.
     with_sql("create", "SELECT\n town FROM customers", *begins, "--runtime", "spark").refused("town", "line 2")
     with_sql("update", JOINED).ok()

@@ -163,11 +163,11 @@ async def test_secrets_are_hidden_and_stay_when_they_come_back_hidden(cluster: C
     head = await eventually(has_come, "request of the sink")
     for line in ("authorization: bearer hush", "cookie: hush", "x-new: new"):
         assert line in head
-    kept = "which keeps the current value, but it has none: set a value"
+    kept = "which keeps the current value, but no value is set: set a value"
     for wrong, reason in (
         ({"configs": {**configs, "token": "***"}}, f"configs.token is ***, {kept}"),
         ({"secrets": {"tokem": "x"}}, "secrets: unknown field tokem: did you mean token?"),
-        ({"secrets": {"token": {"path": "x"}}}, "secrets.token must be a text"),
+        ({"secrets": {"token": {"path": "x"}}}, "secrets.token must be a string"),
         ({"className": "a.B"}, "className a.B is not the class of the installed sink http; leave it out"),
     ):
         refused = await cluster.deploy_connector("PUT", "sinks", "snk", wrong)

@@ -223,7 +223,7 @@ def files_below(directory: Path) -> list[Path]:
         ({}, {"className": "f.F", "py": "f.py"}, "Function package is not provided"),
         ({"f.py": b"x"}, {"inputs": ["a/b"]}, "Input topic a/b is invalid"),
         ({"f.py": b"x"}, {"parallelism": 0}, "Function parallelism must be a positive number"),
-        ({"f.py": b"x"}, {"paralelism": 2}, "unknown field paralelism; did you mean parallelism?"),
+        ({"f.py": b"x"}, {"paralelism": 2}, "unknown field paralelism: did you mean parallelism?"),
     ],
 )
 async def test_what_cannot_work_is_refused_at_creation_in_one_line(

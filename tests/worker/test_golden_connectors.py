@@ -15,11 +15,11 @@ LEFT_OUT: dict[range, str] = {
     range(80, 99): "packages of the broker come later",
 }
 DIFFERENT: dict[int, tuple[int, str]] = {
-    7: (404, "there is no sink 'nope'; installed are "),
+    7: (404, "unknown sink 'nope': expected one of "),
     25: (400, "the part sinkConfig is not JSON: "),
     28: (400, "Sink class is not provided: give className, as module.Class; it has no subclass of Sink"),
     37: (400, "the package x.nar is not a .py, .zip, .whl file"),
-    46: (404, "there is no source 'nope'; installed are "),
+    46: (404, "unknown source 'nope': expected one of "),
     64: (400, "the part sourceConfig is not JSON: "),
     67: (
         400,
@@ -27,7 +27,7 @@ DIFFERENT: dict[int, tuple[int, str]] = {
     ),
     73: (400, "Topic name cannot be null"),
     76: (400, "the package x.nar is not a .py, .zip, .whl file"),
-    77: (400, "unknown field timeoutMs; known are "),
+    77: (400, "unknown field timeoutMs: expected one of "),
 }
 """Steps that ours answers better, or says in Python's words: status, and how the reason begins."""
 

@@ -129,8 +129,8 @@ async def test_a_function_with_a_state_call_is_not_created_without_a_state_store
     answer = await cluster.create("counts", DIRECT, inputs=[cluster.topic("in")])
     assert answer.status_code == 400
     assert answer.json()["reason"] == (
-        "className counts.process calls incr_counter in line 2 of counts.py, and there is no state store: set"
-        " stateStorageServiceUrl in the worker's configuration, or give localrun --state-storage-service-url, to the"
+        "className counts.process calls incr_counter in line 2 of counts.py, and no state store is configured: set"
+        " stateStorageServiceUrl in the worker configuration, or pass --state-storage-service-url to localrun, with the"
         " address of a `magnetar state-store`, as bk://host:port"
     )
 
@@ -157,5 +157,5 @@ async def test_the_first_state_call_stops_the_instance_without_a_state_store(clu
         return str(status["error"])
 
     text = await eventually(reason, "reason in the status")
-    assert "'n': there is no state store: set stateStorageServiceUrl" in text
+    assert "'n': no state store is configured: set stateStorageServiceUrl" in text
     assert len(text.splitlines()) == 1

@@ -18,9 +18,9 @@ class DeltaSinkCase(SinkCase):
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"tablePath": None}, "tablePath is missing"),
         ({"tablePath": "/proc/none/table"}, "retrying"),
-        ({"createTable": False}, "the table is not there; create it, or set createTable"),
-        ({"schema": {"id": "number"}}, "schema: the type 'number' of id must be one of"),
-        ({"schema": {"id": "long"}, "partitionBy": "day"}, "partitionBy: day is not a column of schema"),
+        ({"createTable": False}, "table does not exist: create the table, or set createTable"),
+        ({"schema": {"id": "number"}}, "schema: invalid type 'number' for column 'id': expected one of"),
+        ({"schema": {"id": "long"}, "partitionBy": "day"}, "partitionBy: column 'day' is not in schema"),
         ({"schemaEvolution": "GROW"}, "schemaEvolution must be one of REFUSE, IGNORE, MERGE"),
         ({"batchSize": 20_000}, "batchSize must be at most 10000"),
         ({"tablePaht": "x"}, "tablePaht"),

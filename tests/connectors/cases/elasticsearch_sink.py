@@ -21,13 +21,19 @@ class ElasticsearchSinkCase(SinkCase):
     seconds = 240.0
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"elasticSearchUrl": None}, "elasticSearchUrl is missing"),
-        ({"elasticSearchUrl": "localhost:9200"}, "elasticSearchUrl: 'localhost:9200' must begin with http://"),
+        (
+            {"elasticSearchUrl": "localhost:9200"},
+            "invalid elasticSearchUrl 'localhost:9200': expected a URL starting with http://",
+        ),
         ({"elasticSearchUrl": "http://127.0.0.1:1"}, "retrying"),
-        ({"indexName": "Large"}, "indexName 'Large' must be in lower case"),
-        ({"indexName": "a%{+QQ}"}, "indexName: 'QQ'"),
-        ({"token": "t", "apiKey": "k"}, "give one of username with password, token and apiKey"),
-        ({"keyIgnore": False, "primaryFields": "id"}, "primaryFields needs keyIgnore"),
-        ({"nullValueAction": "DELETE", "keyIgnore": True}, "nullValueAction DELETE needs keyIgnore: false"),
+        ({"indexName": "Large"}, "invalid indexName 'Large': must be lower case"),
+        ({"indexName": "a%{+QQ}"}, "indexName: unknown date field 'QQ'"),
+        (
+            {"token": "t", "apiKey": "k"},
+            "multiple credentials: set only one of username with password, token, or apiKey",
+        ),
+        ({"keyIgnore": False, "primaryFields": "id"}, "primaryFields requires keyIgnore"),
+        ({"nullValueAction": "DELETE", "keyIgnore": True}, "nullValueAction DELETE requires keyIgnore: false"),
         ({"bulkActions": "many"}, "bulkActions must be a whole number"),
         ({"schemaEnable": True}, "schemaEnable cannot be set to anything but false: "),
     ]

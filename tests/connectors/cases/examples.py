@@ -69,7 +69,7 @@ class NotesSourceCase(Notes, SourceCase):
     connector = "notes-source"
     class_name = "notes_source.NotesSource"
     package: ClassVar[Mapping[str, str]] = {"notes_source.py": (EXAMPLES / "notes_source.py").read_text()}
-    bad_configs = (({"database": 7}, "database must be a text"), ({"database": ":memory:"}, "no such table: notes"))
+    bad_configs = (({"database": 7}, "database must be a string"), ({"database": ":memory:"}, "no such table: notes"))
 
     def feed(self, records: list[tuple[int, str]]) -> None:
         self.database.execute("PRAGMA busy_timeout=10000")

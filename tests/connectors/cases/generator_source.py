@@ -15,8 +15,8 @@ class GeneratorSourceCase(SourceCase):
     connector = "generator"
     bad_configs = (
         ({"rate": -1}, "rate must be at least 0"),
-        ({"fields": {"id": "serial"}}, "field id: unknown type 'serial'"),
-        ({"key": "name"}, "invalid key name: expected one of the fields"),
+        ({"fields": {"id": "serial"}}, "field 'id': unknown type 'serial'"),
+        ({"key": "name"}, "invalid key 'name': expected a field name"),
         ({"cuont": 1}, "cuont"),
     )
 

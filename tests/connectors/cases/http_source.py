@@ -27,7 +27,7 @@ class HttpSourceCase(SourceCase):
     bad_configs = (
         ({"port": 0}, "port must be at least 1"),
         ({"port": "http"}, "port must be a whole number"),
-        ({"path": "orders"}, "path must begin with /"),
+        ({"path": "orders"}, "must start with /"),
         ({"maxWaitingBytes": 1000}, "maxWaitingBytes must be at least maxBodyBytes"),
         ({"answer": "later"}, "answer must be one of durable, accepted"),
         ({"tokn": "x"}, "did you mean token?"),

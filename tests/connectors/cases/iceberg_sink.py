@@ -15,11 +15,11 @@ class IcebergSinkCase(SinkCase):
     has_target = True
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"table": None}, "table is missing"),
-        ({"table": "orders"}, "table 'orders' must be a namespace and a name"),
+        ({"table": "orders"}, "invalid table 'orders': expected namespace.name"),
         ({"catalogProperties": None}, "catalogProperties is missing"),
         ({"catalogProperties": {"type": "paper"}}, "catalogProperties: "),
-        ({"createTable": False}, "the table is not there; create it, or set createTable"),
-        ({"schema": {"id": "decimal(50,2)"}}, "schema: the type 'decimal(50,2)' of id must be one of"),
+        ({"createTable": False}, "table does not exist: create the table, or set createTable"),
+        ({"schema": {"id": "decimal(50,2)"}}, "schema: invalid type 'decimal(50,2)' for column 'id': expected one of"),
         ({"batchTime": 5}, "batchTime"),
     ]
 

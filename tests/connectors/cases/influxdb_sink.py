@@ -19,8 +19,11 @@ class InfluxdbSinkCase(SinkCase):
     is_exact = True
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"influxdbUrl": None}, "influxdbUrl is missing"),
-        ({"influxdbUrl": "localhost:8086"}, "influxdbUrl 'localhost:8086' must begin with http://"),
-        ({"bucket": "b"}, "give database, for InfluxDB 1, or bucket"),
+        (
+            {"influxdbUrl": "localhost:8086"},
+            "invalid influxdbUrl 'localhost:8086': expected a URL starting with http://",
+        ),
+        ({"bucket": "b"}, "set either database for InfluxDB 1, or bucket"),
         ({"database": "none"}, "database not found"),
         ({"precision": "h"}, "precision must be one of ns, us, ms, s"),
         ({"batchSize": 0}, "batchSize must be at least 1"),

@@ -31,13 +31,16 @@ class JdbcPollPostgresCase(_JdbcPollCase):
     server = Postgres
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"jdbcUrl": None}, "jdbcUrl is missing"),
-        ({"jdbcUrl": "jdbc:postgresql://h"}, "needs a host and a database"),
-        ({"tableName": None}, "give one of tableName and query"),
-        ({"incrementingColumn": None}, "give incrementingColumn or timestampColumn"),
-        ({"incrementingColumn": None, "timestampColumn": "at"}, "timestampColumn alone needs delayMs"),
+        ({"jdbcUrl": "jdbc:postgresql://h"}, "expected a host and a database"),
+        ({"tableName": None}, "set either tableName or query"),
+        ({"incrementingColumn": None}, "set incrementingColumn or timestampColumn"),
+        (
+            {"incrementingColumn": None, "timestampColumn": "at"},
+            "timestampColumn without incrementingColumn requires delayMs",
+        ),
         ({"tableName": "nowhere"}, 'relation "nowhere" does not exist'),
         ({"incrementingColumn": "nowhere"}, 'column "nowhere" does not exist'),
-        ({"keyColumn": "nowhere"}, "there is no column nowhere; there are number, id, text, nothing"),
+        ({"keyColumn": "nowhere"}, "column 'nowhere' does not exist: expected one of number, id, text, nothing"),
     ]
 
     def prepare(self) -> None:

@@ -14,14 +14,14 @@ from tests.connectors.servers.kafka import TIMEOUT_S, KafkaServer
 
 BAD_CONNECTION: list[tuple[dict[str, object], str]] = [
     ({"bootstrapServers": None}, "bootstrapServers is missing"),
-    ({"bootstrapServers": "localhost"}, "bootstrapServers: 'localhost' is not host:port"),
+    ({"bootstrapServers": "localhost"}, "invalid bootstrapServers entry 'localhost': expected host:port"),
     ({"bootstrapServers": "127.0.0.1:1"}, "retrying"),
-    ({"topic": "no-such-topic"}, "has no topic no-such-topic"),
+    ({"topic": "no-such-topic"}, "topic 'no-such-topic' does not exist in Kafka"),
     ({"topic": "a b"}, "invalid topic 'a b'"),
     ({"topics": "x"}, "unknown field topics"),
-    ({"securityProtocol": "SASL_SSL"}, "securityProtocol SASL_SSL needs a user"),
+    ({"securityProtocol": "SASL_SSL"}, "securityProtocol SASL_SSL requires a user"),
     ({"securityProtocol": "SASL_SSL", "saslJaasConfig": "Krb5LoginModule required;"}, "Krb5LoginModule"),
-    ({"sslTruststoreLocation": "/etc/kafka.jks"}, "sslTruststoreLocation: /etc/kafka.jks is a Java store"),
+    ({"sslTruststoreLocation": "/etc/kafka.jks"}, "sslTruststoreLocation '/etc/kafka.jks' is a Java keystore"),
     ({"sslEnabledProtocols": "TLSv1.2"}, "sslEnabledProtocols"),
 ]
 
@@ -51,7 +51,7 @@ class KafkaSinkCase(KafkaCase, SinkCase):
         ({"acks": "0"}, "acks 0"),
         ({"acks": "many"}, "acks must be one of"),
         ({"batchSize": 0}, "batchSize must be at least 1"),
-        ({"valueSerializerClass": "LongSerializer"}, "valueSerializerClass: LongSerializer cannot be had"),
+        ({"valueSerializerClass": "LongSerializer"}, "unsupported valueSerializerClass 'LongSerializer'"),
         ({"producerConfigProperties": {"linger": 1}}, 'No such configuration property: "linger"'),
     ]
 
@@ -107,9 +107,9 @@ class KafkaSourceCase(KafkaCase, SourceCase):
         ({"autoOffsetReset": "none"}, "autoOffsetReset is none"),
         ({"autoOffsetReset": "middle"}, "autoOffsetReset must be one of"),
         ({"partition": 7}, "partition 7: topic"),
-        ({"keyDeserializationClass": "LongDeserializer"}, "keyDeserializationClass: LongDeserializer cannot be had"),
+        ({"keyDeserializationClass": "LongDeserializer"}, "unsupported keyDeserializationClass 'LongDeserializer'"),
         ({"consumerConfigProperties": {"fetch": 1}}, 'No such configuration property: "fetch"'),
-        ({"consumerConfigProperties": {"enable.auto.commit": False}}, "give autoCommitEnabled"),
+        ({"consumerConfigProperties": {"enable.auto.commit": False}}, "set autoCommitEnabled"),
     ]
 
     def prepare(self) -> None:

@@ -22,9 +22,9 @@ _BAD: list[tuple[dict[str, Any], str]] = [
     ({"url": "http://127.0.0.1"}, "invalid url 'http://127.0.0.1': expected nats://host:port"),
     ({"url": "nats://127.0.0.1:1"}, "Connect call failed"),
     ({"password": "wrong"}, "Authorization Violation"),
-    ({"username": None}, "password: it needs a username"),
-    ({"token": "x"}, "password and token: give one of them"),
-    ({"subject": "a b"}, "subject 'a b' has white space"),
+    ({"username": None}, "password requires username"),
+    ({"token": "x"}, "password and token are mutually exclusive"),
+    ({"subject": "a b"}, "invalid subject: 'a b' must not contain whitespace"),
     ({"subject": "nowhere"}, "stream"),
     ({"subjects": "x"}, "subjects"),
 ]
@@ -69,7 +69,7 @@ class NatsSinkCase(_Nats, SinkCase):
     server = NatsServer
     is_exact = True
     is_ordered = True
-    bad_configs = [*_BAD, ({"subject": "out.*"}, "subject 'out.*' has a wildcard")]
+    bad_configs = [*_BAD, ({"subject": "out.*"}, "invalid subject: 'out.*' must not contain wildcards")]
 
     def prepare(self) -> None:
         """See `Case.prepare`."""
@@ -113,7 +113,7 @@ class NatsSourceCase(_Nats, SourceCase):
     connector = "nats"
     server = NatsServer
     is_ordered = False
-    bad_configs = [*_BAD, ({"stream": "none"}, "there is no stream none"), ({"durable": "a.b"}, "durable: 'a.b'")]
+    bad_configs = [*_BAD, ({"stream": "none"}, "no stream 'none'"), ({"durable": "a.b"}, "invalid durable 'a.b'")]
 
     def prepare(self) -> None:
         """See `Case.prepare`."""

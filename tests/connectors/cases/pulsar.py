@@ -14,7 +14,10 @@ from tests.connectors.servers.other_cluster import OtherCluster
 TIMEOUT_MS = 20_000
 BAD_CLUSTER: list[tuple[dict[str, Any], str]] = [
     ({"serviceUrl": None}, "serviceUrl is missing"),
-    ({"serviceUrl": "http://127.0.0.1:8080"}, "invalid service URL 'http://127.0.0.1:8080': unsupported scheme http"),
+    (
+        {"serviceUrl": "http://127.0.0.1:8080"},
+        "invalid service URL 'http://127.0.0.1:8080': unsupported scheme http",
+    ),
     ({"serviceUrl": "pulsar://127.0.0.1:1"}, "retrying"),
     ({"topic": "persistent://one"}, "topic"),
     ({"subscription": "x"}, "unknown field subscription"),
@@ -46,7 +49,7 @@ class PulsarSinkCase(OtherClusterCase, SinkCase):
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         *BAD_CLUSTER,
         ({"compressionType": "RAR"}, "compressionType must be one of"),
-        ({"adminUrl": "localhost:8080"}, "adminUrl: 'localhost:8080' is not http://host:port"),
+        ({"adminUrl": "localhost:8080"}, "invalid adminUrl 'localhost:8080': expected http://host:port"),
     ]
 
     def read_back(self) -> list[tuple[int, str]]:

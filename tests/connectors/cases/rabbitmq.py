@@ -44,7 +44,7 @@ class RabbitSinkCase(_Rabbit, SinkCase):
         *_BAD,
         ({"exchangeName": None}, "exchangeName is missing"),
         ({"exchangeName": "none", "queueName": None, "passive": True}, "no exchange 'none'"),
-        ({"routingKey": "{key}"}, "routingKey: with queueName it is the same for all records"),
+        ({"routingKey": "{key}"}, "routingKey must not contain placeholders if queueName is set"),
     ]
 
     def prepare(self) -> None:

@@ -18,12 +18,12 @@ class S3SinkCase(SinkCase):
     server = S3
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"path": None}, "path is missing"),
-        ({"path": "bucket/prefix"}, "path 'bucket/prefix' must be s3://bucket/prefix"),
+        ({"path": "bucket/prefix"}, "invalid path 'bucket/prefix': expected s3://bucket/prefix"),
         ({"path": "s3://there-is-none/"}, "NoSuchBucket"),
-        ({"secretAccessKey": None}, "give accessKeyId and secretAccessKey, or neither"),
+        ({"secretAccessKey": None}, "accessKeyId and secretAccessKey must be set together"),
         ({"endpoint": "http://127.0.0.1:1"}, "retrying"),
-        ({"endpoint": "127.0.0.1"}, "endpoint '127.0.0.1' must begin with http://"),
-        ({"format": "parquet", "compression": "gzip"}, "compression is for json, lines and csv"),
+        ({"endpoint": "127.0.0.1"}, "invalid endpoint '127.0.0.1': expected a URL starting with http://"),
+        ({"format": "parquet", "compression": "gzip"}, "compression does not apply to format parquet"),
         ({"format": "avro"}, "format must be one of json, lines, csv, parquet"),
         ({"batchTime": 1}, "batchTime"),
     ]

@@ -29,10 +29,13 @@ class S3SourceCase(SourceCase):
     }
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"path": None}, "path is missing"),
-        ({"path": "gs://bucket/prefix"}, "path 'gs://bucket/prefix' must be s3://bucket/prefix or file:///directory"),
-        ({"path": "file://relative"}, "must be file:/// and a directory from the root on"),
+        (
+            {"path": "gs://bucket/prefix"},
+            "invalid path 'gs://bucket/prefix': expected s3://bucket/prefix or file:///directory",
+        ),
+        ({"path": "file://relative"}, "expected file:/// and an absolute directory"),
         ({"path": "s3://there-is-none/"}, "NoSuchBucket"),
-        ({"accessKeyId": None}, "give accessKeyId and secretAccessKey, or neither"),
+        ({"accessKeyId": None}, "accessKeyId and secretAccessKey must be set together"),
         ({"endpoint": "http://127.0.0.1:1"}, "retrying"),
         ({"format": "xml"}, "format must be one of lines, json, csv, parquet"),
         ({"sufix": ".gz"}, "sufix"),

@@ -32,11 +32,11 @@ class WebsocketSourceCase(SourceCase):
     server_process: WebsocketServer
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         ({"url": None}, "url is missing"),
-        ({"url": "http://127.0.0.1/feed"}, "url: 'http://127.0.0.1/feed' is not ws://host:port/path"),
+        ({"url": "http://127.0.0.1/feed"}, "invalid url 'http://127.0.0.1/feed': expected ws://host:port/path"),
         ({"url": "ws://127.0.0.1:1/feed"}, "retrying"),
         ({"token": "wrong"}, "HTTP 401"),
         ({"headers": {"a b": "c"}}, "headers: invalid header 'a b'"),
-        ({"headers": TOKEN}, "headers: Authorization and token are the same"),
+        ({"headers": TOKEN}, "header Authorization and token are mutually exclusive"),
         ({"messageTypes": "images"}, "messageTypes must be one of all, text, binary"),
         ({"urls": "x"}, "unknown field urls"),
     ]

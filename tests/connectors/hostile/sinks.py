@@ -356,7 +356,7 @@ class InfluxdbLane(InfluxdbSinkCase, TextLane):
     refused: ClassVar[Mapping[str, str]] = {
         **_NO_ROWS, **dict.fromkeys(("2**63", "10**40"), "does not fit into 64 bits"), "1e999": "not a finite number",
         **dict.fromkeys(("minus zero", "60 digits", "true"), "field type conflict"),
-        **dict.fromkeys(("list of nulls", "object of null"), "a field is a text, a number or a truth value"),
+        **dict.fromkeys(("list of nulls", "object of null"), "must be a string, number or boolean"),
     }  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def csv_of(values: Sequence[Hostile]) -> bytes:
 class FileLane(FileSourceCase, SourceLane):
     """Lines as they are."""
 
-    refused: ClassVar[Mapping[str, str]] = {OVERSIZED.name: "a line has more than"}
+    refused: ClassVar[Mapping[str, str]] = {OVERSIZED.name: "line is longer than"}
     takes_oversized = True
 
     def put_hostile(self, values: Sequence[Hostile]) -> None:
@@ -101,7 +101,7 @@ class CsvFileLane(FileSourceCase, _CellLane):
     """Rows of CSV."""
 
     refused: ClassVar[Mapping[str, str]] = {
-        OVERSIZED.name: "a line has more than", **dict.fromkeys(_NOT_UTF8, "it is not UTF-8")
+        OVERSIZED.name: "line is longer than", **dict.fromkeys(_NOT_UTF8, "not valid UTF-8")
     }  # fmt: skip
     takes_oversized = True
 
@@ -132,7 +132,7 @@ class JsonS3Lane(LocalS3SourceCase, SourceLane):
 class CsvS3Lane(LocalS3SourceCase, _CellLane):
     """Rows of CSV."""
 
-    refused: ClassVar[Mapping[str, str]] = {**dict.fromkeys(_NOT_UTF8, "it is not UTF-8"), **_TOO_LARGE}
+    refused: ClassVar[Mapping[str, str]] = {**dict.fromkeys(_NOT_UTF8, "not valid UTF-8"), **_TOO_LARGE}
     takes_oversized = True
 
     def put_hostile(self, values: Sequence[Hostile]) -> None:
