@@ -11,7 +11,7 @@
 #   make test-crash      all crash tests, 40 minutes
 #   make test-compiled   tests of the wire protocol, the client and instances on a compiled wheel
 #   make test-install [PYTHON=…]   the first commands of a new user, with Debian's Python
-#   make test-pauses     the longest pauses of servers under the largest inputs, on a quiet machine
+#   make test-pauses     the longest pauses of servers under the largest inputs, on an idle machine
 #   make test-connectors sources and sinks with real servers
 #   make test-spark      Spark (installs 600 MB first), sampled
 #   make test-spark-all  Spark without samples
@@ -29,7 +29,7 @@
 #   make bench-against BASE=<commit>   which rows are slower than in that commit
 #   make bench-pulsar PULSAR=<starter>   ratios to Apache Pulsar: functions and publishing
 #   make bench-kafka KAFKA=<starter>   ratios to Apache Kafka: Spark (installs 1 GB first)
-#   make profiles        where the time is spent
+#   make profiles        where time is spent
 #
 #   make docs            build the documentation as a site in build/site
 #   make docs-connectors generate the reference pages of connectors
@@ -72,7 +72,7 @@ help:
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
-# A random sample of the rows of large matrices, by a seed that is printed, and a fixed share of the examples of property tests.
+# A random sample of the rows of large matrices, with a printed seed, and a fixed share of the examples of property tests.
 test: export MAGNETAR_MATRIX_SHARE ?= 25
 test: export MAGNETAR_MATRIX_SEED := $(or $(MAGNETAR_MATRIX_SEED),$(CHANCE))
 test: export MAGNETAR_EXAMPLES_SHARE ?= 40
@@ -84,10 +84,10 @@ test-all:
 	$(MAKE) test MAGNETAR_MATRIX_SHARE=100 MAGNETAR_EXAMPLES_SHARE=100
 	$(MAKE) test-compiled MAGNETAR_SLOW_SHARE=100 MAGNETAR_EXAMPLES_SHARE=100
 
-# A percentage of the rounds of each test, at least one, by a seed that is printed and that race tests and fuzzing start with.
+# A percentage of the rounds of each test, at least one, with a printed seed that race tests and fuzzing also use.
 # Spark's rounds are included if the extra is installed, which make test-spark does.
 CRASH_FILES = $(shell grep -rl "mark\.crash" tests --include="test_*.py")   # collecting all other files takes a minute
-# A socket that the garbage collector closes fails whichever test runs at that time: here it is shown as a warning.
+# A socket closed by the garbage collector would fail whichever test is running at that time, so it is shown as a warning.
 UNCLOSED := -W default::pytest.PytestUnraisableExceptionWarning
 CRASHES = $(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(CRASH_FILES)) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800 $(UNCLOSED)
 test-slow: export MAGNETAR_CRASH_SHARE ?= 30
@@ -103,7 +103,7 @@ test-crash: export MAGNETAR_CRASH_SHARE := 100
 test-crash: $(DEV_STAMP)
 	$(CRASHES) $(ARGS)
 
-# Seeded schedules of everything that the broker waits for. A failure prints its seed and the last steps.
+# Seeded random schedules of all events that the broker waits for. A failure prints its seed and the last steps.
 race: export MAGNETAR_RACE_S ?= 900
 race: $(DEV_STAMP)
 	$(PYTEST) -m crash -rA --timeout 7200 tests/races $(ARGS)
@@ -122,13 +122,13 @@ soak-functions: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks.soak
 
 # SPARK_VERSION=4.2 selects a version, in this case one with a Delta package. MAGNETAR_SOAK_ROWS and MAGNETAR_SOAK_KILLS set the
-# number of rows and kills of the first one, MAGNETAR_SOAK_S the duration of the second one.
+# number of rows and kills of soak-stream, and MAGNETAR_SOAK_S sets the duration of soak-stream-steady.
 SOAK_SPARK := $(if $(SPARK_VERSION),$(VENV)/spark-$(SPARK_VERSION))
 soak-stream soak-stream-steady: $(or $(SOAK_SPARK:%=%/installed),$(SPARK_STAMP))
 	$(or $(SOAK_SPARK:%=%/bin),$(BIN))/python -m benchmarks.soak_stream$(if $(filter %-steady,$@),.steady)
 
-# Two processes with one JVM each, as PySpark has one per process. The tests that run again on a standalone cluster and the rows
-# of matrices are sampled, by a seed that is printed.
+# Two processes with one JVM each, as PySpark has one per process. Tests repeated on a standalone cluster and the rows of
+# matrices are sampled, with a printed seed.
 test-spark: export MAGNETAR_ELSEWHERE_SHARE ?= 25
 test-spark: export MAGNETAR_ELSEWHERE_SEED := $(or $(MAGNETAR_ELSEWHERE_SEED),$(CHANCE))
 test-spark: export MAGNETAR_MATRIX_SHARE ?= 25
@@ -173,8 +173,8 @@ test-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-pulsar: pulsar-given $(DEV_STAMP)
 	$(PYTEST) -m "pulsar and not crash and not clients" -rs $(ARGS)
 
-# The same scenarios with the official Java, Go and Python clients, on our broker and, if PULSAR or the two variables are set, on
-# an Apache Pulsar. Tests that need Java, Maven or Go are skipped if these are missing.
+# The same scenarios with the official Java, Go and Python clients, on our broker and, if PULSAR or the two variables are set,
+# on an Apache Pulsar. Tests that need Java, Maven or Go are skipped if these are missing.
 test-clients: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-clients: $(DEV_STAMP)
 	$(PYTEST) tests/clients -m "clients$(if $(PULSAR)$(MAGNETAR_TEST_PULSAR_URL),, and not pulsar)" -rs --timeout 600 $(ARGS)
@@ -206,7 +206,7 @@ check: $(DEV_STAMP) $(TYPES)
 	git ls-files -z ':!tests' | xargs -0 $(BIN)/codespell
 	$(BIN)/python -m tests.support.prose
 
-# Known vulnerabilities in the versions of constraints.txt. A package that cannot be looked up is an error.
+# Known vulnerabilities in the versions in constraints.txt. A package that cannot be looked up is an error.
 audit: $(AUDIT_STAMP)
 	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
@@ -256,7 +256,7 @@ wheels: $(WHEELS_STAMP)
 	rm -rf build dist
 	$(BIN)/python -m build --sdist --outdir dist
 	@for python in $(PYTHONS); do \
-	  $$python -c "" 2>/dev/null || { echo "make: no wheel for $$python, which is not installed" >&2; continue; }; \
+	  $$python -c "" 2>/dev/null || { echo "make: skipping the wheel for $$python, which is not installed" >&2; continue; }; \
 	  MAGNETAR_COMPILED=1 $(BIN)/python -m pip --python "$$(command -v $$python)" wheel --no-deps --wheel-dir dist/unrepaired dist/*.tar.gz || exit 1; \
 	done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist dist/unrepaired/*.whl
@@ -342,7 +342,7 @@ $(CONNECTORS_STAMP): $(DEV_STAMP)
 	@touch $@
 
 $(DOCS_STAMP): $(DEV_STAMP)
-	@echo "installing what builds the documentation into $(VENV) …"
+	@echo "installing the documentation tools into $(VENV) …"
 	@$(BIN)/python -m pip install --editable '.[dev,docs]' $(call or_fail,installing the extra docs into $(VENV))
 	@touch $@
 
@@ -357,7 +357,7 @@ $(WHEELS_STAMP): $(DEV_STAMP)
 	@touch $@
 
 $(BIN)/python: | tools
-	@echo "making the virtual environment $(VENV) with $$($(PYTHON) --version) …"
+	@echo "creating the virtual environment $(VENV) with $$($(PYTHON) --version) …"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(call failed,$(PYTHON) -m venv $(VENV),venv); }
 
 # Required programs. An error names the Debian package of a missing one.
@@ -368,9 +368,9 @@ tools:
 
 comma := ,
 need = $(1) >/dev/null 2>&1 || { echo "make: $(2) is missing; on Debian: apt-get install $(3)" >&2; exit 1; }
-failed = { echo "make: $(1) failed: the lines above say why. Remedy: $(remedy_$(2))" >&2; exit 1; }
+failed = { echo "make: $(1) failed, see the lines above. To fix it: $(remedy_$(2))" >&2; exit 1; }
 # Print pip's output only if it fails. With --quiet pip would not print which requirements conflict.
 PIP_LOG = $(VENV)/pip.log
 or_fail = >$(PIP_LOG) 2>&1 || { tail -n 40 $(PIP_LOG) >&2; $(call failed,$(1),pip); }
-remedy_pip := check the connection to the package index, then try again; make clean starts afresh
-remedy_venv := apt-get install python3-venv, check that the disk has 500 MB left, then try again
+remedy_pip := check the connection to the package index and retry; make clean starts over
+remedy_venv := apt-get install python3-venv, check that the disk has 500 MB free, and retry

@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks`, or `make bench`. Never part of the tests; their figures are in RESULTS.md."""
+"""Benchmarks, run by `python -m benchmarks` or `make bench`, never by the tests; results are in RESULTS.md."""

@@ -1,8 +1,9 @@
-"""`python -m benchmarks [--group NAME …] [--only NAME …] [--quick] [--write]`: run, print, optionally write RESULTS.md.
+"""`python -m benchmarks [--group NAME …] [--only NAME …] [--quick] [--write]`: run, print, and optionally write
+RESULTS.md.
 
 Benchmarks are in groups of at most 20 minutes; without names, all of them run one after the other. `--write` replaces
 the rows of the benchmarks that were run and keeps the others. `python -m benchmarks.beside_pulsar` compares Apache
-Pulsar with Magnetar, `python -m benchmarks.beside_kafka` Spark on Apache Kafka with Spark on Magnetar.
+Pulsar with Magnetar, and `python -m benchmarks.beside_kafka` compares Spark on Apache Kafka with Spark on Magnetar.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .runner import add_options, commissioned
 
 
 def main() -> int:
-    """Run the chosen benchmarks; exit code 1 if one could not be measured. A missed target is not a failure."""
+    """Run the selected benchmarks; return 1 if one could not be measured. A missed target is not a failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--group", action="append", choices=list(GROUPS), help="run only this group; repeatable")
     parser.add_argument("--only", action="append", choices=list(BENCHMARKS), help="run this benchmark; repeatable")

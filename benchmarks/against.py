@@ -1,4 +1,4 @@
-"""`python -m benchmarks.against COMMIT`: is this tree slower than a commit? Both are measured in alternation.
+"""`python -m benchmarks.against COMMIT`: check whether this tree is slower than a commit, measuring both alternately.
 
 A round measures each group of rows on both trees, one right after the other, the base first in every other round, so
 that other load on the machine affects both equally. For each tree, the wheel that `pip install` builds is measured,
@@ -36,11 +36,11 @@ NEW, BASE = "new", "base"
 TREES = (NEW, BASE)
 
 Figures = dict[str, dict[str, list[float | None]]]
-"""By row and tree: one figure for each round, None where there was none."""
+"""Figures by row and tree: one for each round, None if it was not measured."""
 
 
 def main() -> int:
-    """Compare; print each row's ratio and interval."""
+    """Compare the trees, and print each row's ratio and interval."""
     arguments = _parse()
     rows = arguments.rows or list(ROWS)
     began = time.monotonic()
@@ -70,14 +70,19 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.against", description=__doc__)
-    parser.add_argument("base", metavar="COMMIT", help="what this tree is compared with")
-    parser.add_argument("--rows", type=_rows, default=[], metavar="NAME,…", help=f"of {', '.join(ROWS)}; default: all")
-    parser.add_argument("--repeats", type=int, default=REPEATS_MIN, help=f"rounds, at least {REPEATS_MIN}")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of load in one measurement")
-    parser.add_argument("--directory", type=Path, help="where data and the base's tree go; default: the system's")
+    parser.add_argument("base", metavar="COMMIT", help="commit to compare this tree with")
+    parser.add_argument(
+        "--rows", type=_rows, default=[], metavar="NAME,…", help=f"rows to measure, of {', '.join(ROWS)} (default: all)"
+    )
+    parser.add_argument("--repeats", type=int, default=REPEATS_MIN, help=f"number of rounds, at least {REPEATS_MIN}")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of load per measurement")
+    parser.add_argument("--directory", type=Path, help="directory for data and the base's tree (default: the system's)")
     arguments = parser.parse_args()
     if arguments.repeats < REPEATS_MIN:
-        parser.error(f"--repeats {arguments.repeats}: fewer than {REPEATS_MIN} rounds cannot tell noise from a change")
+        parser.error(
+            f"--repeats {arguments.repeats} is too low: distinguishing changes from noise requires at least"
+            f" {REPEATS_MIN} rounds"
+        )
     return arguments
 
 
@@ -85,26 +90,26 @@ def _rows(text: str) -> list[str]:
     names = [name for name in text.replace(",", " ").split() if name]
     for name in names:
         if name not in ROWS:
-            raise argparse.ArgumentTypeError(f"no row is named {name!r}; there are {', '.join(ROWS)}")
+            raise argparse.ArgumentTypeError(f"unknown row {name!r}: expected {', '.join(ROWS)}")
     return [name for name in ROWS if name in names]
 
 
 def unpack(commit: str, target: Path) -> str:
-    """Put the files of a commit into a directory; return its full name.
+    """Extract the files of a commit into a directory; return the commit's full hash.
 
-    An archive, not a worktree: nothing is left behind in the repository if this is killed.
+    This uses an archive instead of a worktree, so that a killed process leaves nothing behind in the repository.
     """
     found = subprocess.run(
         ["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if found.returncode:
-        raise SystemExit(f"{commit!r} is not a commit in {ROOT}: expected a git revision")
+        raise SystemExit(f"unknown commit {commit!r} in {ROOT}: expected a git revision")
     name = found.stdout.strip()
     archive = subprocess.run(["git", "archive", name], cwd=ROOT, capture_output=True, check=True).stdout
     target.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's Python 3.11.2 has none
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's Python 3.11.2 does not have it
         files.extractall(target)
     return name
 
@@ -112,11 +117,11 @@ def unpack(commit: str, target: Path) -> str:
 WITHOUT_EDITABLE = """import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
 """
-"""Run at each start of Python: the environment's editable install would be found before PYTHONPATH."""
+"""Code run whenever Python starts, as the environment's editable install would take precedence over PYTHONPATH."""
 
 
 def installed_trees(directory: Path) -> dict[str, Path]:
-    """Return what `installed` returns of both trees, both compiled if both can be."""
+    """Install both trees with `installed`, compiled if both can be compiled; return their directories."""
     tree = directory / BASE / "tree"
     trees = {NEW: installed(directory / NEW, ROOT), BASE: installed(directory / BASE, tree)}
     if is_compiled(trees[NEW]) and not is_compiled(trees[BASE]):
@@ -125,12 +130,12 @@ def installed_trees(directory: Path) -> dict[str, Path]:
 
 
 def installed(directory: Path, tree: Path, *flags: str) -> Path:
-    """Return a directory for PYTHONPATH with what pip installs of a tree.
+    """Install a tree with pip, and return the directory for PYTHONPATH.
 
     Args:
-        directory: where that is made.
-        tree: with a pyproject.toml.
-        flags: of `pip wheel`.
+        directory: directory for the installation.
+        tree: source tree with a pyproject.toml.
+        flags: flags for `pip wheel`.
     """
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *flags, "--wheel-dir", str(directory)]
     subprocess.run([*command, str(tree)], check=True)
@@ -149,7 +154,7 @@ def is_compiled(path: Path) -> bool:
 
 
 def _measure(rows: Sequence[str], path: Path, seconds: float, data: Path) -> Mapping[str, float | str]:
-    """Measure rows on a tree in a process of its own; return each one's figure, or its error."""
+    """Measure rows on a tree in a separate process; return each row's figure or error."""
     data.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(path)}
     command = [
@@ -167,11 +172,11 @@ def _measure(rows: Sequence[str], path: Path, seconds: float, data: Path) -> Map
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=GROUP_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return dict.fromkeys(rows, f"nothing within {GROUP_TIMEOUT_S} s")
+        return dict.fromkeys(rows, f"no result within {GROUP_TIMEOUT_S} s")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     measured_tree = next((line["tree"] for line in lines if "tree" in line), None)
     if measured_tree != str((path / "magnetar").resolve()):
-        why = done.stderr.strip().rpartition("\n")[2] or f"another tree would be measured: {measured_tree}"
+        why = done.stderr.strip().rpartition("\n")[2] or f"the wrong tree would be measured: {measured_tree}"
         return dict.fromkeys(rows, why)
     found = {line["row"]: line.get("value", line.get("error")) for line in lines if "row" in line}
     missing = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
@@ -198,16 +203,16 @@ def report(figures: Figures, errors: Mapping[str, str]) -> tuple[list[str], int]
         note = f"; {len(of_tree[NEW]) - len(pairs)} rounds failed: {errors[row]}" if row in errors else ""
         shown = f"{number(_middle(base))} | {number(_middle(new))}"
         lines.append(f"| {row} | {shown} | {unit} | {ratio} | {_verdict(ratio)}{note} |")
-    lines.append("\nA ratio above 1 is better, for times and sizes too. Base and new: medians.")
+    lines.append("\nA ratio above 1 is better, also for times and sizes. Base and new: medians.")
     return lines, 1 if is_slower else 2 if is_missing else 0
 
 
 def _verdict(ratio: Ratio) -> str:
     if ratio.is_slower:
-        return f"SLOWER: the interval lies below {SLOWER_BELOW}"
+        return f"SLOWER: the interval is below {SLOWER_BELOW}"
     if ratio.low > 1 / SLOWER_BELOW:
         return "better"
-    return "no slower" if ratio.low >= SLOWER_BELOW else "not slower beyond doubt"
+    return "no slower" if ratio.low >= SLOWER_BELOW else "not significantly slower"
 
 
 def _middle(values: Sequence[float]) -> float:

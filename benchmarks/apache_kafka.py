@@ -1,4 +1,4 @@
-"""A real Apache Kafka for benchmarks, which a starter runs: one node, and clients in Python for its topics."""
+"""An Apache Kafka node for benchmarks, run by a starter program, and Python clients for its topics."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ STOP_TIMEOUT_S = 30.0
 ADMIN_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 120.0
 BATCH_BYTES = 1024 * 1024
-"""More than a batch of any number of messages here has: the number decides."""
+"""Maximum batch size, large enough that the number of messages limits batches."""
 HEAP = "1g"
 
 
 class ApacheKafka:
-    """One node, from `start` to `stop`.
+    """An Apache Kafka node, running from `start` to `stop`.
 
     Attributes:
-        bootstrap_servers: what clients are given.
+        bootstrap_servers: bootstrap servers for clients.
     """
 
     def __init__(self, starter: str, directory: Path) -> None:
@@ -42,10 +42,10 @@ class ApacheKafka:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it on free ports, and return once it serves.
+        """Start the node on free ports, and wait until it is ready.
 
         Raises:
-            ServerFailed: it did not; the message carries what the starter wrote.
+            ServerFailed: it did not start; the message contains the starter's output.
         """
         port, controller = free_ports(2)
         ready = self._directory / "ready.json"
@@ -62,7 +62,7 @@ class ApacheKafka:
         try:
             wait_for(lambda: ready.exists() or process.poll() is not None, f"ready file of {command}", START_TIMEOUT_S)
             if process.poll() is not None:
-                raise AssertionError(f"{' '.join(command)} ended with {process.returncode}")
+                raise AssertionError(f"{' '.join(command)} exited with code {process.returncode}")
             self.bootstrap_servers = str(
                 wait_for(lambda: json.loads(ready.read_text()), "ready file")["bootstrapServers"]
             )
@@ -71,7 +71,7 @@ class ApacheKafka:
             raise ServerFailed(f"{error}:\n{tail}") from error
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for what is left after half a minute."""
+        """Stop the node: SIGTERM, then SIGKILL for processes still running after half a minute."""
         process = self._process
         if process is None:
             return
@@ -95,10 +95,10 @@ class ApacheKafka:
         client.create_topics([new], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
 
     def fill(self, topic: str, partition: int, messages: Iterable[Message], batch: int) -> None:
-        """Publish messages to a partition in batches of `batch`, as `real_input` publishes them to ours.
+        """Publish messages to a partition in batches of `batch`, like `real_input` does to our topics.
 
         Raises:
-            TimeoutError: they were not stored in time.
+            TimeoutError: the messages were not stored in time.
         """
         from confluent_kafka import Producer
 
@@ -127,9 +127,9 @@ class ApacheKafka:
                     producer.poll(0.1)
             producer.poll(0)
         if left := producer.flush(FLUSH_TIMEOUT_S):
-            raise TimeoutError(f"{left} messages are not in Kafka after {FLUSH_TIMEOUT_S:g} s")
+            raise TimeoutError(f"{left} messages were not stored by Kafka within {FLUSH_TIMEOUT_S:g} s")
         if failures:
-            raise RuntimeError(f"Kafka did not store {len(failures)} messages: {failures[0]}")
+            raise RuntimeError(f"Kafka failed to store {len(failures)} messages: {failures[0]}")
 
 
 def producer_settings(bootstrap_servers: str, batch: int, linger_ms: int) -> dict[str, str | int]:
@@ -145,7 +145,7 @@ def producer_settings(bootstrap_servers: str, batch: int, linger_ms: int) -> dic
 
 
 def what_is_wrong(environment: Mapping[str, str]) -> str | None:
-    """Return in one line why no Kafka can be started, or None if one can; no side effects."""
+    """Return in one line why Kafka cannot be started, or None if it can; no side effects."""
     starter = environment.get(STARTER, "")
     if not starter:
         return f"no Apache Kafka: set {STARTER} to a program that starts one (make bench-kafka KAFKA=<starter>)"
@@ -156,7 +156,7 @@ def what_is_wrong(environment: Mapping[str, str]) -> str | None:
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[ApacheKafka]:
-    """The Apache Kafka that the environment's starter runs, while the context lasts."""
+    """Provide an Apache Kafka run by the starter in the environment, and stop it at the end of the context."""
     kafka = ApacheKafka(os.environ[STARTER], directory)
     try:
         kafka.start()

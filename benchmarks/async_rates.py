@@ -1,4 +1,4 @@
-"""An async function whose calls wait, compared with the theoretical rate and with asyncio loops that do the same."""
+"""An async function with waiting calls, compared with the theoretical rate and with equivalent asyncio loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "waited-for"
 
 
 def measure_async(plan: Plan) -> Iterator[Figure]:
-    """Calls that wait for 100 ms, over 1,000 keys."""
+    """Measure calls that wait for 100 ms, over 1,000 keys."""
     possible = CALLS_MAX / PAUSE_S
     count = max(int(possible * plan.seconds), 10 * KEYS) // BATCH * BATCH
     names = [f"{who}{turn}" for turn in range(plan.repeats) for who in ("f", "loop")]
@@ -64,7 +64,7 @@ def _loop(server: Server, module: str, name: str, count: int) -> Rate:
 
 
 async def _publish(service_url: str, topic: str, count: int) -> None:
-    """Publish numbered messages whose keys take turns."""
+    """Publish numbered messages with alternating keys."""
     config = ProducerConfig(batching=False, max_pending_messages=10_000, block_if_queue_full=True)
     async with AsyncClient(service_url) as client:
         producer = await client.create_producer(topic, config)

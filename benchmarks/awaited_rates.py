@@ -1,4 +1,4 @@
-"""Sequential awaited sends, alternately with and without batching on one broker."""
+"""Rates of sequential awaited sends, alternately with and without batching on one broker."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .plan import Plan
 
 PAYLOAD = b"x" * 100
 SENDS = 100
-"""Messages of one round, as many as a caller may wait for one by one."""
+"""Number of messages per round."""
 ROUNDS = 15
 SHARE = 0.77
-"""Of the rate without batching, so 1.3 times its time; messages that waited for batches to fill reached a tenth."""
+"""Target share of the rate without batching, 1.3 times its duration; waiting for full batches reached a tenth of it."""
 
 Seconds = dict[bool, list[float]]
-"""How long the rounds with batching and without it took."""
+"""Durations of the rounds with and without batching."""
 
 
 def measure_awaited(plan: Plan) -> Iterator[Figure]:
-    """Rates of sequential awaited sends."""
+    """Measure rates of sequential awaited sends."""
     with plan.server("broker") as server:
         yield _figure("awaited sends one by one", asyncio.run(_awaited(server.service_url)))
         yield _figure("blocking sends one by one", _blocking(server.service_url))

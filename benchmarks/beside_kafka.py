@@ -1,8 +1,8 @@
 """`python -m benchmarks.beside_kafka [--quick] [--write]`: Spark on Apache Kafka and on Magnetar, as ratios.
 
-`make bench-kafka KAFKA=<starter>` names the program that starts an Apache Kafka. Spark is 4.0, like `CONNECTOR`. Both
-topics contain the same rows, sent by each system's official Python client in batches of 1,000; this is verified first.
-Spark 4.0 has no read limits for Python sources, so both sides read a backlog as one batch.
+In `make bench-kafka KAFKA=<starter>`, the starter is a program that starts an Apache Kafka. Spark is 4.0, like
+`CONNECTOR`. Both topics contain the same rows, sent by each system's official Python client in batches of 1,000; this
+is verified first. Spark 4.0 has no read limits for Python sources, so both sides read a backlog as one batch.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from .spark_beside_kafka import OURS_VALUE, Task
 from .spark_extra import is_installed, measured
 
 CONNECTOR = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
-"""With all that it asks for; of later ones of 4.0, that was not to be had everywhere."""
+"""Kafka's source for Spark; later releases for 4.0 have dependencies that are not available everywhere."""
 SPARK = (4, 0)
-"""What `CONNECTOR` is for. There is one for 4.2, but none for 4.3 in reach."""
+"""Spark version of `CONNECTOR`. There is one for 4.2, but not yet for 4.3."""
 ROWS, QUICK_ROWS = 1_000_000, 20_000
 PARTITIONS = 2
 BATCH = 1000
 LIVE, SINGLE = "live", "single"
 WITH_SCHEMA = "typed"
 FACTOR = 2.0
-"""Promised of Kafka's source, in every row but that of triggers, which are to take less time than Kafka's."""
+"""Target share of the rate of Kafka's source in all rows except triggers, which must take less time than Kafka's."""
 WARM_S, LIVE_S, SINGLE_S = 4.0, 10.0, 10.0
 QUICK_S = 3.0
 _NAMES = {PLAIN: "plain", APPLICATION: "application"}
 
 
 def main() -> int:
-    """Start Apache Kafka, measure, print the ratios; exit code 1 if something could not be measured, 2 for bad use."""
+    """Start Apache Kafka, measure, print the ratios; return 1 if a measurement failed, 2 for invalid usage."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_kafka", description=__doc__)
     add_options(parser)
     arguments = parser.parse_args()
@@ -68,28 +68,31 @@ def main() -> int:
 
 
 def what_is_missing() -> str | None:
-    """Say in one line what this environment or machine lacks; None if nothing."""
+    """Return in one line what is missing in this environment or on this machine, or None."""
     from importlib.util import find_spec
 
     from magnetar.spark.spark_version import installed_spark
 
     if not is_installed("beside_kafka"):
-        return f"no Spark; make bench-kafka KAFKA=<starter> installs it and sets {STARTER}"
+        return f"Spark is not installed: make bench-kafka KAFKA=<starter> installs it and sets {STARTER}"
     if (found := installed_spark()) != SPARK:
         wanted = ".".join(map(str, SPARK))
-        return f"Kafka's source is of Spark {wanted}, {found} is installed; use make bench-kafka KAFKA=<starter>"
+        return f"Kafka's source requires Spark {wanted}, but {found} is installed: use make bench-kafka KAFKA=<starter>"
     if find_spec("confluent_kafka") is None:
-        return f"no confluent-kafka, which fills topics of Kafka; use make bench-kafka KAFKA=<starter> ({STARTER})"
+        return (
+            "confluent-kafka, which fills Kafka topics, is not installed: use make bench-kafka KAFKA=<starter>"
+            f" ({STARTER})"
+        )
     if not maven.is_there():
-        return "no java or no mvn on this machine: apt-get install openjdk-17-jre-headless maven"
+        return "java or mvn is missing: apt-get install openjdk-17-jre-headless maven"
     return None
 
 
 def connector_jars() -> list[Path]:
-    """Return the jars of Kafka's source that Spark does not have itself.
+    """Return the jars of Kafka's source that are not part of Spark.
 
     Raises:
-        DownloadFailed: Maven did not bring them.
+        DownloadFailed: Maven could not download them.
     """
     from magnetar.spark.session import spark_jars
 
@@ -101,7 +104,7 @@ def connector_jars() -> list[Path]:
 
 
 def measure(plan: Plan, kafka: ApacheKafka) -> Iterator[Figure]:
-    """Fill both, have Spark read both, and return the rows."""
+    """Fill topics on both systems, read them with Spark, and return the rows."""
     rows = QUICK_ROWS if plan.is_quick else ROWS
     jars = connector_jars()
     with plan.server("broker") as server:
@@ -136,7 +139,7 @@ def measure(plan: Plan, kafka: ApacheKafka) -> Iterator[Figure]:
 
 
 def make_topic(server: Server, topic: str) -> None:
-    """Make a topic of ours with `PARTITIONS`, whose messages stay."""
+    """Create a Magnetar topic with `PARTITIONS` partitions that retains its messages."""
     url = f"{server.web_url}/admin/v2/persistent/public/default/{topic}/partitions"
     httpx.put(url, json=PARTITIONS, timeout=30).raise_for_status()
     for number in range(PARTITIONS):
@@ -144,7 +147,7 @@ def make_topic(server: Server, topic: str) -> None:
 
 
 def fill(plan: Plan, server: Server, kafka: ApacheKafka, shape: str, rows: int) -> None:
-    """Publish the same rows to both, the same number to each partition."""
+    """Publish the same rows to both systems, the same number to each partition."""
     given = official_input(plan, shape, BATCH)
     make_topic(server, shape)
     kafka.create_topic(shape, PARTITIONS)
@@ -156,7 +159,7 @@ def fill(plan: Plan, server: Server, kafka: ApacheKafka, shape: str, rows: int) 
 
 
 def figures(found: Mapping[str, Mapping[str, Any]], rows: int) -> Iterator[Figure]:
-    """Return the rows of what `spark_beside_kafka` found; pure."""
+    """Convert results of `spark_beside_kafka` to rows; pure."""
     many = f"{rows / 1e6:g} million rows"
     for shape, name in _NAMES.items():
         for kind, what in (("count", "count"), ("stream", "stream a backlog of"), ("pandas", "value to pandas of")):
@@ -212,7 +215,7 @@ def _time(name: str, found: Mapping[str, list[dict[str, float]]], key: str, fact
 
 
 def _each(form: str, found: Mapping[str, list[dict[str, float]]]) -> str:
-    """Return medians of both sides in words."""
+    """Describe the medians of both sides."""
     said = []
     for side, name in ((OURS, "ours"), (KAFKA, "Kafka's")):
         medians = {key: statistics.median(one[key] for one in found[side]) for key in found[side][0]}

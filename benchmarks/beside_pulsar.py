@@ -1,9 +1,9 @@
 """`python -m benchmarks.beside_pulsar [--only NAME] [--quick] [--write]`: Apache Pulsar and Magnetar, as ratios.
 
-`make bench-pulsar PULSAR=<starter>` names the program that starts an Apache Pulsar, as for `make test-pulsar`. Both
-brokers run all the time, but only one has load: the next measurement starts once the other is idle. Functions read the
-same entries, written by the official client; every output is compared. Both sides' functions get half of the messages
-as warm-up, and Pulsar's broker an unmeasured load of each kind before publishing is measured.
+In `make bench-pulsar PULSAR=<starter>`, the starter is a program that starts an Apache Pulsar, as for `make
+test-pulsar`. Both brokers run all the time, but only one has load: each measurement starts once the other is idle.
+Functions read the same entries, written by the official client; all outputs are verified. Both sides' functions get
+half of the messages as warm-up, and Pulsar's broker gets an unmeasured load of each kind before publishing is measured.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ FUNCTION_TARGETS = {
     (PLAIN, 1000): 8.0, (PLAIN, 50): 8.0, (PLAIN, 1): 8.0,
 }  # fmt: skip
 PUBLISH_TARGETS = {Load(100, 1000): 1.5, Load(1024, 1000): 1.5, Load(100, 1): 2.0}
-"""Multiples of Apache Pulsar."""
-JAVA_RATES = {1000: 70_000, 50: 60_000, 1: 12_000}  # only to choose how many messages a measurement needs
+"""Publish targets, as multiples of Apache Pulsar's rate."""
+JAVA_RATES = {1000: 70_000, 50: 60_000, 1: 12_000}  # only used to determine the number of messages
 WARM = 0.5
-"""The share of a function's messages that is left out: what the JVM compiles meanwhile."""
+"""Share of a function's messages that is not measured, during which the JVM compiles."""
 WARM_S = 5.0
-"""What Pulsar's function and broker get before they are measured, at `JAVA_RATES`."""
+"""Seconds of warm-up load for Pulsar's function and broker, at `JAVA_RATES`."""
 POLL_S = 0.2
 TIMEOUT_S = 180.0
 
 
 def main() -> int:
-    """Start Apache Pulsar, measure, print the ratios; exit code 1 if something could not be measured, 2 for bad use."""
+    """Start Apache Pulsar, measure, print the ratios; return 1 if a measurement failed, 2 for invalid usage."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_pulsar", description=__doc__)
     names = (PULSAR_FUNCTIONS, PULSAR_PUBLISH)
-    parser.add_argument("--only", choices=names, action="append", help="run only this one; repeatable")
+    parser.add_argument("--only", choices=names, action="append", help="run only this benchmark; repeatable")
     add_options(parser)
     arguments = parser.parse_args()
     if wrong := what_is_wrong(os.environ):
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def measure_functions(plan: Plan, pulsar: ApachePulsar) -> Iterator[Figure]:
-    """The rate of a function on each shape and batch size."""
+    """Measure the rate of a function for each shape and batch size."""
     version = version_of(pulsar.web_url)
     java = jars(version)
     for (shape, batch), target in FUNCTION_TARGETS.items():
@@ -107,7 +107,7 @@ def _java_count(plan: Plan, batch: int) -> int:
 
 
 def java_rate(plan: Plan, pulsar: ApachePulsar, java: Path, given: OfficialInput, count: int) -> float:
-    """The slope of Pulsar's function over the messages behind the warm-up; every output is compared."""
+    """Return the rate of Pulsar's function after the warm-up; all outputs are verified."""
     source, output, name = own_name("bench-in"), own_name("bench-out"), own_name("bench")
     make_input_topic(pulsar.web_url, source)
     hold(pulsar.service_url, source, "keep")
@@ -126,7 +126,7 @@ def java_rate(plan: Plan, pulsar: ApachePulsar, java: Path, given: OfficialInput
 
 
 def measure_publish(plan: Plan, pulsar: ApachePulsar) -> Iterator[Figure]:
-    """The rate at which each broker takes what the Go client's load generator publishes."""
+    """Measure the rate at which each broker accepts messages from the Go client's load generator."""
     log = plan.directory / "load-generator.log"
     version = version_of(pulsar.web_url)
     for load, target in PUBLISH_TARGETS.items():
@@ -156,18 +156,18 @@ def measure_publish(plan: Plan, pulsar: ApachePulsar) -> Iterator[Figure]:
 
 
 def _wait_until_quiet(pulsar: ApachePulsar) -> None:
-    """Let it finish what it does after a load, so that ours is not measured beside that."""
+    """Wait until Pulsar has finished its work after a load, so that it does not affect our measurement."""
     if pulsar.process is not None:
         wait_until_quiet(pulsar.process.pid)
 
 
 def _turns(ours: list[float], theirs: list[float]) -> str:
-    """The ratio of each turn, which tells how far they lie apart."""
+    """Return the ratio of each round, which shows their spread."""
     return "by turn " + ", ".join(f"{mine / other:.1f}×" for mine, other in zip(ours, theirs, strict=True))
 
 
 def _delete(pulsar: ApachePulsar, *topics: str) -> None:
-    """Give the disk back."""
+    """Delete a topic to free disk space."""
     for topic in topics:
         url = f"{pulsar.web_url}/admin/v2/persistent/public/default/{topic}"
         httpx.delete(url, params={"force": "true"}, timeout=60).raise_for_status()

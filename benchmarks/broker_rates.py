@@ -1,4 +1,4 @@
-"""The cost of broker features compared with not using them: Key_Shared, ten subscriptions, a schema.
+"""The cost of broker features, compared with not using them: Key_Shared, ten subscriptions, a schema.
 
 Every rate is compared with a peer's in the same run, measured alternately on the same entries of the official client.
 """
@@ -26,26 +26,26 @@ from .plan import Plan
 from .real_input import APPLICATION, MANY, MANY_KEYS, TYPED, EncodedJson, OfficialInput, messages_of, official_input
 
 CONSUMERS = 4
-"""Of one subscription."""
+"""Number of consumers of one subscription."""
 SHARED_RATE = 60_000
-"""Messages a second that they take; only to choose how many a measurement needs."""
+"""Expected consume rate, only used to determine the number of messages."""
 KEY_SHARED_PERCENT = 70
 SUBSCRIPTIONS = 10
 FAN_OUT_RATES = {50: 100_000, 1: 8_000}
-"""Messages a second that are published to them, by batch; only to choose how many a measurement needs."""
+"""Expected publish rates for the fan-out by batch size, only used to determine the number of messages."""
 TYPED_PERCENT = 95
 PUBLISH_RATES = {50: 300_000, 1: 50_000}
-"""Messages a second, by batch; only to choose how many a measurement needs."""
+"""Expected publish rates by batch size, only used to determine the number of messages."""
 KINDS = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one measurement saw.
+    """Result of one measurement.
 
     Attributes:
-        rate: messages a second.
-        cpu_us: CPU time of the broker for a message, in microseconds.
+        rate: messages per second.
+        cpu_us: CPU time of the broker per message, in microseconds.
     """
 
     rate: float
@@ -53,7 +53,7 @@ class Taken:
 
 
 def measure_key_shared(plan: Plan) -> Iterator[Figure]:
-    """Key_Shared with 10,000 keys beside Shared: each four consumers of the official client over one backlog."""
+    """Compare Key_Shared with 10,000 keys to Shared: four consumers of the official client each, on one backlog."""
     given = official_input(plan, MANY_KEYS, 1)
     count = int(SHARED_RATE * plan.seconds)
     taken: dict[pulsar.ConsumerType, list[Taken]] = {kind: [] for kind in KINDS}
@@ -92,7 +92,7 @@ def _share(name: str, ours: Taken, other: Taken, target: float) -> Figure:
 
 
 class Arrivals:
-    """What the consumers of a subscription were given, in the order in which they were."""
+    """Messages received by the consumers of a subscription, in order."""
 
     def __init__(self, count: int) -> None:
         self.messages: list[pulsar.Message] = []
@@ -107,26 +107,28 @@ class Arrivals:
             self._all.set()
 
     def wait(self) -> None:
-        """Wait for all of them.
+        """Wait until all messages have been received.
 
         Raises:
-            TimeoutError: some did not come.
+            TimeoutError: some messages were not received.
         """
         if not self._all.wait(TIMEOUT_S):
-            raise TimeoutError(f"{len(self.messages)} of {self._count} messages")
+            raise TimeoutError(f"received {len(self.messages)} of {self._count} messages")
 
     def check(self, *, in_order: bool) -> None:
-        """Raise unless each message came once, and those of a key in order if they have to."""
+        """Raise unless each message was received once and, if required, in order for each key."""
         places = [(one.message_id().ledger_id(), one.message_id().entry_id()) for one in self.messages]
         if len(set(places)) != self._count or len(places) != self._count:
-            raise AssertionError(f"{len(places)} messages, {len(set(places))} different ones, of {self._count}")
+            raise AssertionError(
+                f"received {len(places)} messages, {len(set(places))} of them distinct, of {self._count}"
+            )
         if not in_order:
             return
         last: dict[str, tuple[int, int]] = {}
         for message, place in zip(self.messages, places, strict=True):
             key = message.partition_key()
             if last.get(key, (-1, -1)) > place:
-                raise AssertionError(f"{place} of key {key} came after {last[key]}")
+                raise AssertionError(f"received {place} of key {key} after {last[key]}")
             last[key] = place
 
 
@@ -148,7 +150,7 @@ def _take(server: Server, topic: str, subscription: str, kind: pulsar.ConsumerTy
 
 
 def measure_fan_out(plan: Plan) -> Iterator[Figure]:
-    """A topic with ten subscriptions, of which each gets all that is published meanwhile; beside one subscription."""
+    """Compare a topic with ten subscriptions, each receiving all messages, to one with a single subscription."""
     for batch, rate in FAN_OUT_RATES.items():
         given = official_input(plan, APPLICATION, batch)
         count = int(rate * plan.seconds) // batch * batch
@@ -184,7 +186,7 @@ def _fan_out(server: Server, topic: str, given: OfficialInput, count: int, subsc
 
 
 async def read_all(service_url: str, topic: str, subscriptions: list[str], count: int) -> None:
-    """Receive and acknowledge the first `count` messages by each subscription, entry by entry, not decoded."""
+    """Receive and acknowledge the first `count` messages on each subscription, entry by entry without decoding."""
     config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
     async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(TIMEOUT_S):
 
@@ -196,7 +198,7 @@ async def read_all(service_url: str, topic: str, subscriptions: list[str], count
                 received += entry.num_messages
                 consumer.ack_entry(entry)
             if received != count:
-                raise AssertionError(f"{subscription} got {received} of {count} messages")
+                raise AssertionError(f"{subscription} received {received} of {count} messages")
             await consumer.close()
 
         async with asyncio.TaskGroup() as group:
@@ -205,7 +207,7 @@ async def read_all(service_url: str, topic: str, subscriptions: list[str], count
 
 
 def measure_schema(plan: Plan) -> Iterator[Figure]:
-    """Publishing under a JSON schema beside publishing without one: the same messages, by the official client."""
+    """Compare publishing with and without a JSON schema: the same messages, with the official client."""
     for batch, rate in PUBLISH_RATES.items():
         count = int(rate * plan.seconds) // batch * batch
         inputs = [official_input(plan, shape, batch) for shape in (APPLICATION, TYPED)]
@@ -228,7 +230,7 @@ def _publish(server: Server, topic: str, given: OfficialInput, count: int) -> Ta
 
 
 def _live_schema(plan: Plan) -> Figure:
-    """The same with the official client itself, which costs more than the broker."""
+    """Compare them with live encoding by the official client, which costs more than the broker."""
     plain, typed = [], []
     with plan.server("broker") as server:
         for i in range(plan.repeats):

@@ -1,4 +1,4 @@
-"""Reading a backlog that is not cached by the broker, compared with reading the same files directly.
+"""Reading a backlog that the broker has not cached, compared with reading the same files directly.
 
 The backlog is four times the size of the broker's caches. Before each measurement on either side, the broker is
 restarted, so that its caches are empty, and the pages of the ledger files are dropped from the page cache
@@ -37,7 +37,7 @@ PROBES = 64
 
 
 def measure_catch_up(plan: Plan) -> Iterator[Figure]:
-    """Read such a backlog through the broker, and its files directly."""
+    """Measure reading an uncached backlog through the broker, and its files directly."""
     for batch in BATCHES:
         yield _figure(plan, batch)
 
@@ -97,7 +97,7 @@ def drop_pages(path: Path) -> None:
     finally:
         os.close(file)
     if held:
-        raise RuntimeError(f"{held} of {PROBES} places of {path} stay in memory; give --directory one on a disk")
+        raise RuntimeError(f"{held} of {PROBES} probed offsets of {path} remain in memory: use a --directory on a disk")
 
 
 def _places(size: int) -> range:

@@ -1,4 +1,4 @@
-"""How fast our broker takes and gives messages, with our client and with the official one."""
+"""Publish and consume rates of our broker, with our client and with the official one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .real_input import BATCHES, OWN, Input, OwnInput, inputs
 
 SIZES = (100, 1024)
 PUBLISH_TARGETS = {(1000, 100): 1_000_000, (1000, 1024): 300_000, (1, 100): 79_000}
-OFFICIAL_CONSUMED = 60_000  # messages; it takes about a second for each forty thousand
+OFFICIAL_CONSUMED = 60_000  # messages; takes about a second per forty thousand
 CONSUMED_RATES = {True: {1000: 2_000_000, 50: 1_000_000, 1: 50_000}, False: {1000: 700_000, 50: 500_000, 1: 50_000}}
-"""Messages a second, of our own encoder and of the official one; only to choose how many a measurement needs."""
+"""Expected rates for our own encoder and the official one, only used to determine the number of messages."""
 
 
 def measure_publish(plan: Plan) -> Iterator[Figure]:
-    """Publish rates."""
+    """Measure publish rates."""
     for size_bytes in SIZES:
         for batch in BATCHES:
             with plan.server("broker") as server:
@@ -52,7 +52,7 @@ def _publish_figure(plan: Plan, server: Server, shape: Shape) -> Figure:
 
 
 def measure_consume(plan: Plan) -> Iterator[Figure]:
-    """Consume rates over a backlog: of the official client's messages, then of our own encoder's."""
+    """Measure consume rates on a backlog: the official client's messages, then our own encoder's."""
     for batch in BATCHES:
         for given in inputs(plan, batch):
             yield _consume_figure(plan, given, "100 B, " if given.name == OWN else "")

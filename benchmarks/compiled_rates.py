@@ -1,4 +1,4 @@
-"""The same wheel with and without its compiled modules, alternately: the gain from compilation.
+"""The gain from compilation: the same wheel with and without its compiled modules, alternately.
 
 Each measurement runs in its own process, with its own server: `MAGNETAR_PURE=1` makes both use the sources.
 """
@@ -31,20 +31,18 @@ COMPARED = (
     "publish-single",
     "publish-official-single",
 )
-"""The rows of `short_rows` in which messages are taken apart or put together."""
+"""The rows of `short_rows` in which messages are encoded or decoded."""
 TIMEOUT_S = 300
 
 
 def measure_compiled(plan: Plan) -> Iterator[Figure]:
-    """Rates compiled, with those of pure Python as their peer.
+    """Measure compiled rates, with those of pure Python as peers.
 
     Raises:
-        RuntimeError: nothing is compiled here.
+        RuntimeError: no compiled modules are installed.
     """
     if not is_compiled():
-        raise RuntimeError(
-            "no compiled modules here; `make bench` compiles them where a C compiler is: install gcc and python3-dev"
-        )
+        raise RuntimeError("no compiled modules are installed: install gcc and python3-dev, then run `make bench`")
     for row in COMPARED:
         compiled, pure = [], []
         for _ in range(plan.repeats):

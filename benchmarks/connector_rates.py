@@ -25,14 +25,14 @@ from .machine import tree, usage
 from .plan import Plan
 
 PASS_ON = "def process(text):\n    return text\n"
-EXPECTED_RATE = 60_000  # only to choose how many lines a measurement needs
+EXPECTED_RATE = 60_000  # only used to determine the number of lines
 POLL_S = 0.05
 TIMEOUT_S = 120
 IDLE_CONNECTORS = 3
 
 
 def measure_connectors(plan: Plan) -> Iterator[Figure]:
-    """File source → function → Parquet sink, and idle connectors."""
+    """Measure file source → function → Parquet sink, and idle connectors."""
     count = int(EXPECTED_RATE * plan.seconds)
     rates = []
     for _ in range(plan.repeats):
@@ -88,7 +88,7 @@ def _rate(server: Server, connectors: Connectors, count: int) -> tuple[float, fl
 
     wait_for(lambda: len(numbers()) >= count, "all rows", TIMEOUT_S)
     if numbers() != list(range(count)):
-        raise AssertionError(f"the Parquet files hold other rows than the {count} lines")
+        raise AssertionError(f"the Parquet files do not contain the {count} lines")
     return rate, sum(map(len, lines)) / count + 1
 
 
@@ -117,7 +117,7 @@ def _pss(server: Server) -> float:
 
 
 class Connectors(contextlib.AbstractContextManager["Connectors"]):
-    """The sources and sinks of public/default behind one web address."""
+    """REST client for the sources and sinks of public/default."""
 
     def __init__(self, web_url: str) -> None:
         self._http = httpx.Client(base_url=web_url, timeout=60)
@@ -126,7 +126,7 @@ class Connectors(contextlib.AbstractContextManager["Connectors"]):
         self._http.close()
 
     def create(self, kind: str, name: str, config: dict[str, Any]) -> None:
-        """Create one that comes with Magnetar, the file source or sink, as a process."""
+        """Create a built-in file source or sink, as a process."""
         full = {
             "tenant": "public", "namespace": "default", "name": name, "archive": "builtin://file",
             "customRuntimeOptions": '{"runtimeEnv": "process"}', **config,
@@ -137,7 +137,7 @@ class Connectors(contextlib.AbstractContextManager["Connectors"]):
             raise AssertionError(f"{kind} {name}: {answer.status_code} {answer.text}")
 
     def wait_until_running(self, kind: str, name: str) -> None:
-        """Return when all its instances run."""
+        """Wait until all instances of a connector are running."""
 
         def runs() -> bool:
             status = self._http.get(f"/admin/v3/{kind}s/public/default/{name}/status").raise_for_status().json()
@@ -146,17 +146,17 @@ class Connectors(contextlib.AbstractContextManager["Connectors"]):
         wait_for(runs, f"running {kind} {name}", TIMEOUT_S)
 
     def slope(self, topic: str, subscription: str, count: int) -> float:
-        """Wait until a subscription has acknowledged so many; return the messages per second from 10 % to 95 %."""
+        """Wait until a subscription has acknowledged `count` messages; return the rate between 10 % and 95 %."""
         samples: list[tuple[float, int]] = []
         deadline_s = time.monotonic() + TIMEOUT_S
         while not samples or samples[-1][1] < count:
             samples.append((time.perf_counter(), self._acknowledged(topic, subscription)))
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{samples[-1][1]} of {count} records after {TIMEOUT_S} s")
+                raise TimeoutError(f"only {samples[-1][1]} of {count} records after {TIMEOUT_S} s")
             time.sleep(POLL_S)
         inside = [one for one in samples if 0.1 * count <= one[1] <= 0.95 * count]
         if len(inside) < 2:
-            raise AssertionError(f"too few samples between 10 % and 95 %: {samples[-5:]}; measure for longer")
+            raise AssertionError(f"too few samples between 10 % and 95 %: {samples[-5:]}; increase the measuring time")
         (began_s, first), (ended_s, last) = inside[0], inside[-1]
         return (last - first) / (ended_s - began_s)
 

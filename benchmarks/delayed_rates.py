@@ -32,21 +32,21 @@ from .real_input import APPLICATION, SEED, messages_of
 
 COUNT, QUICK_COUNT = 1_000_000, 50_000
 PLAIN_SHARE = 10
-"""One in so many is published without a delay, too, to compare."""
+"""Ratio of delayed messages to those published without a delay for comparison."""
 WITHIN_MS = 3600_000
 MARGIN_MS = 600_000
-"""Until the first of them is due: publishing takes less."""
+"""Time until the first message is due, in milliseconds; publishing takes less."""
 TIMED, QUICK_TIMED = 50_000, 10_000
 TIMED_AFTER_MS, TIMED_WITHIN_MS = 10_000, 10_000
 TOPIC = "delayed"
 DISTINCT = 10_000
 TIMEOUT_S = 600.0
 TICK_MS = 1000
-"""What becomes due within so long goes out together; the default of the broker, as of Pulsar."""
+"""Precision of delayed delivery, in milliseconds; the broker's default, as in Pulsar."""
 
 
 def measure_delayed(plan: Plan) -> Iterator[Figure]:
-    """Publish, remember and give out a million delayed messages; then how late messages are."""
+    """Measure publishing, tracking and delivering a million delayed messages; then the delay of messages."""
     with plan.server("broker") as server:
         yield from _million(server, QUICK_COUNT if plan.is_quick else COUNT)
     with plan.server("broker") as server:
@@ -64,7 +64,7 @@ def _million(server: Server, count: int) -> Iterator[Figure]:
         rate = _publish(url, TOPIC, [first_ms + rng.randrange(WITHIN_MS) for _ in range(count)])
         wait_for(lambda: consumer.waiting() == count, f"{count} messages that wait", TIMEOUT_S)
         if consumer.arrived:
-            raise AssertionError(f"{len(consumer.arrived)} messages came {MARGIN_MS / 1000:g} s too early")
+            raise AssertionError(f"received {len(consumer.arrived)} messages {MARGIN_MS / 1000:g} s too early")
     yield Figure(
         name=f"publish {count:,} messages to be delivered within an hour, one by one",
         ours=rate,
@@ -116,11 +116,11 @@ def _lateness(server: Server, count: int) -> Iterator[Figure]:
         times = [first_ms + rng.randrange(TIMED_WITHIN_MS) for _ in range(count)]
         _publish(server.service_url, TOPIC, times)
         if _now_ms() > first_ms:
-            raise RuntimeError(f"publishing {count} messages took more than {TIMED_AFTER_MS / 1000:g} s")
+            raise RuntimeError(f"publishing {count} messages took longer than {TIMED_AFTER_MS / 1000:g} s")
         consumer.wait(count)
         late_ms = [arrival.at_ms - arrival.due_ms for arrival in consumer.arrived]
     if min(late_ms) < 0:
-        raise AssertionError(f"a message came {-min(late_ms)} ms too early")
+        raise AssertionError(f"received a message {-min(late_ms)} ms too early")
     yield Figure(
         name=f"delayed messages, {count / TIMED_WITHIN_MS * 1000:,.0f} due a second: how late, p99",
         ours=statistics.quantiles(late_ms, n=100)[98],
@@ -141,7 +141,7 @@ def _pss_mib(server: Server) -> float:
 
 
 def _publish(service_url: str, topic: str, times_ms: list[int] | list[None]) -> float:
-    """Publish a message for each time with the official client; return how many a second."""
+    """Publish a message for each time with the official client; return messages per second."""
     messages = messages_of(APPLICATION, DISTINCT)
     client = official(service_url)
     try:
@@ -168,7 +168,7 @@ def _publish(service_url: str, topic: str, times_ms: list[int] | list[None]) -> 
 
 
 class Arrival(NamedTuple):
-    """A message that came: when, when it was due, both in milliseconds since 1970, and where it is stored."""
+    """A received message: time of receipt and due time, in milliseconds since 1970, and its position."""
 
     at_ms: int
     due_ms: int
@@ -177,10 +177,10 @@ class Arrival(NamedTuple):
 
 
 class Delayed:
-    """A consumer of the topic's shared subscription, and what the broker says of that.
+    """A consumer of the topic's shared subscription, and the broker's statistics for the subscription.
 
     Attributes:
-        arrived: the messages that came, in order.
+        arrived: received messages, in order.
     """
 
     def __init__(self, server: Server) -> None:
@@ -206,33 +206,33 @@ class Delayed:
             self._all.set()
 
     def stats(self) -> dict[str, Any]:
-        """What the broker says of the subscription."""
+        """Return the broker's statistics for the subscription."""
         answer = self._http.get(f"persistent/public/default/{TOPIC}/stats").raise_for_status()
         return dict(answer.json()["subscriptions"]["s"])
 
     def waiting(self) -> int:
-        """How many messages the broker knows to wait."""
+        """Return the number of delayed messages tracked by the broker."""
         return int(self.stats()["msgDelayed"])
 
     def make_all_due(self) -> None:
-        """Switch delayed delivery off."""
+        """Disable delayed delivery, which makes all messages due."""
         policy = {"active": False, "tickTime": TICK_MS}
         self._http.post("namespaces/public/default/delayedDelivery", json=policy).raise_for_status()
 
     def took_s(self) -> float:
-        """The seconds from the first message to the last."""
+        """Return the seconds from the first message to the last."""
         return (self.arrived[-1].at_ms - self.arrived[0].at_ms) / 1000
 
     def wait(self, count: int) -> None:
-        """Wait until so many messages are there.
+        """Wait until `count` messages have been received.
 
         Raises:
-            TimeoutError: they do not come.
-            AssertionError: one came twice.
+            TimeoutError: the messages were not received in time.
+            AssertionError: a message was received twice.
         """
         self._wanted = count
         if len(self.arrived) < count and not self._all.wait(TIMEOUT_S):
-            raise TimeoutError(f"{len(self.arrived)} of {count} messages")
+            raise TimeoutError(f"received {len(self.arrived)} of {count} messages")
         places = {(one.ledger_id, one.entry_id) for one in self.arrived}
         if len(places) != count or len(self.arrived) != count:
-            raise AssertionError(f"{len(self.arrived)} messages came, {len(places)} different ones, of {count}")
+            raise AssertionError(f"received {len(self.arrived)} messages, {len(places)} of them distinct, of {count}")

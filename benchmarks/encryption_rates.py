@@ -14,12 +14,12 @@ from .plan import Plan
 
 SHAPE = Shape(batch=100, size_bytes=1024)
 MIB = 1024 * 1024
-CONSUMED = 20_000  # messages a second of measurement
+CONSUMED = 20_000  # messages per second of measurement
 _PEER = "official client, our broker"
 
 
 def measure_encryption(plan: Plan) -> Iterator[Figure]:
-    """MiB of payload a second, encrypted by a producer and decrypted by a consumer."""
+    """Measure MiB of payload per second, encrypted by a producer and decrypted by a consumer."""
     pair = write_pair(plan.directory, "encryption")
     yield _publish_figure(plan, pair)
     yield _consume_figure(plan, pair)

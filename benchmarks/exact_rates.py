@@ -1,4 +1,4 @@
-"""The cost of EFFECTIVELY_ONCE: the same function at least once and effectively once, with and without state.
+"""The cost of EFFECTIVELY_ONCE: the same function with ATLEAST_ONCE and EFFECTIVELY_ONCE, with and without state.
 
 Measured on each input: the official client's two shapes, and our own encoder's.
 """
@@ -18,7 +18,7 @@ from .real_input import APPLICATION, OWN, PLAIN, Input, inputs
 from .state_rates import deployed
 
 PLAIN_SOURCE = "def process(text):\n    return text + '!'\n"
-# Lines of our own encoder are numbered: a batch of 1,000 has 1,000 different keys, as many as applications' messages.
+# Lines of our own encoder are numbered, so a batch of 1,000 has 1,000 distinct keys, like that of applications.
 STATEFUL_SOURCE = """
 def process(text, context):
     context.incr_counter(context.get_partition_key() or "key" + text[14:17], 1)
@@ -33,16 +33,17 @@ EXPECTED_RATES = {
     (WITH_STATE, APPLICATION): {1000: 90_000, 50: 70_000},
     (WITH_STATE, OWN): {1000: 350_000, 50: 250_000},
 }
-"""Messages a second; only to choose how many messages a measurement needs."""
+"""Expected rates, only used to determine the number of messages."""
 LEAST, EXACT = "ATLEAST_ONCE", "EFFECTIVELY_ONCE"
 TARGET = 0.5
 SECONDS = 2.0
-"""Of load in one measurement, also in a quick look: a shorter one is over before the state store and the outbox have
-settled, and the quotient of two such says nothing."""
+"""Seconds of load per measurement, also with --quick: a shorter one ends before the state store and the outbox have
+reached a steady state, so that ratios would be meaningless.
+"""
 
 
 def measure_exact(plan: Plan) -> Iterator[Figure]:
-    """Rates effectively once, and as a share of those at least once."""
+    """Measure EFFECTIVELY_ONCE rates, also as a share of ATLEAST_ONCE rates."""
     for kind, source in ((WITHOUT_STATE, PLAIN_SOURCE), (WITH_STATE, STATEFUL_SOURCE)):
         for batch in (1000, 50):
             for given in inputs(plan, batch):
@@ -77,7 +78,7 @@ def _measure(plan: Plan, given: Input, kind: str, source: str) -> Iterator[Figur
 
 
 def exact_slope(server: Server, name: str, source: str, given: Input, count: int, guarantee: str) -> float:
-    """Messages per second of a function of its own, whose outputs are compared."""
+    """Return messages per second of a separate function, verifying its outputs."""
     source_topic, output = f"{name}-in", f"{name}-out"
     hold(server.service_url, source_topic, "keep")
     hold(server.service_url, output, COMPARED)

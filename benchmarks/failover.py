@@ -1,4 +1,4 @@
-"""Recovery time after `kill -9` of a worker, for its instances, and of the leader."""
+"""Recovery time after `kill -9` of a worker, for its instances, and after that of the leader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = "def process(text):\n    return text\n"
 
 
 def measure_failover(plan: Plan) -> Iterator[Figure]:
-    """Kill workers one after the other, and restart each."""
+    """Measure recovery: kill workers one after the other, and restart each."""
     kills = KILLS_QUICK if plan.repeats == 1 else KILLS
     directory = Path(tempfile.mkdtemp(prefix="failover-", dir=plan.directory))
     cluster = Cluster(directory)
@@ -66,14 +66,14 @@ def _whole(cluster: Cluster) -> None:
 
 
 def _kill(cluster: Cluster, victim: str) -> float:
-    """`kill -9` of a worker; returns when. Its functions die with it, by themselves."""
+    """Kill a worker with `kill -9`, and return the time; its functions die with it."""
     killed_at = time.monotonic()
     os.kill(cluster.workers[victim].pid, signal.SIGKILL)
     return killed_at
 
 
 def _worker(cluster: Cluster, probe: Probe) -> float:
-    """Seconds until each instance of a killed worker has processed what was published after the kill."""
+    """Return the seconds until each instance of a killed worker has processed messages published after the kill."""
     _whole(cluster)
     leader = cluster.leader()
     victim = next(name for name in cluster.living() if name != leader)
@@ -81,9 +81,9 @@ def _worker(cluster: Cluster, probe: Probe) -> float:
     assert waiting
     killed_at = _kill(cluster, victim)
     published: set[str] = set()
-    # Surviving instances take over the partitions at once; only that each successor works again ends the time.
+    # Surviving instances take over the partitions immediately, so measure until each successor is working.
     while waiting:
-        assert time.monotonic() < killed_at + GIVE_UP_S, f"instances {waiting} of {victim} never work again"
+        assert time.monotonic() < killed_at + GIVE_UP_S, f"instances {waiting} of {victim} did not recover"
         published.update(probe.publish())
         waiting -= {instance for text, instance in probe.arrived(POLL_MS) if text in published}
     took_s = time.monotonic() - killed_at
@@ -93,7 +93,7 @@ def _worker(cluster: Cluster, probe: Probe) -> float:
 
 
 def _leader(cluster: Cluster, number: int) -> float:
-    """Seconds until a request that began with the kill of the leader is answered with success."""
+    """Return the seconds until a request sent when the leader is killed succeeds."""
     _whole(cluster)
     victim = cluster.leader()
     taker = next(name for name in cluster.living() if name != victim)

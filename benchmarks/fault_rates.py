@@ -1,4 +1,4 @@
-"""Faulty functions: the time from a message that makes them fail until their status shows the cause.
+"""Faulty functions: the time from a message that makes them fail until the status shows the cause.
 
 Each fault is a function in its own process, next to another one that must still be running afterwards without a
 restart. The time starts before the message is sent and ends with the first response that shows the cause, so it
@@ -28,13 +28,13 @@ NEIGHBOUR = "neighbour"
 
 
 class Fault(NamedTuple):
-    """What a function does with each message, and what its status says then.
+    """A faulty function and the resulting status.
 
     Attributes:
-        name: what it is called.
-        code: the body of the function.
-        cause: a part of the status.
-        config: of the function.
+        name: name of the fault.
+        code: body of the function.
+        cause: expected part of the status.
+        config: further fields of the function's config.
     """
 
     name: str
@@ -60,12 +60,12 @@ FAULTS = (
         "runTimeLimitMs",
         {"runTimeLimitMs": RUN_TIME_LIMIT_MS},
     ),
-    Fault("the interpreter's lock held", "import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "has not answered for"),
+    Fault("the interpreter's lock held", "import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "has not responded for"),
 )
 
 
 def measure_faults(plan: Plan) -> Iterator[Figure]:
-    """Times until faults are named."""
+    """Measure the times until the status shows faults."""
     with (
         plan.server("standalone") as server,
         deployed(server, NEIGHBOUR, f"{NEIGHBOUR}.process", "def process(text): return text"),
@@ -84,11 +84,11 @@ def measure_faults(plan: Plan) -> Iterator[Figure]:
             )
         neighbour = functions.status(NEIGHBOUR)
         if neighbour["numRestarts"] or not neighbour["running"]:
-            raise AssertionError(f"the neighbour was harmed: {neighbour}")
+            raise AssertionError(f"the other function was affected: {neighbour}")
 
 
 def _named_after_s(functions: Functions, client: magnetar.Client, name: str, fault: Fault) -> float:
-    """Deploy a function with a fault, and return how long its status takes to tell what a message has done."""
+    """Deploy a faulty function, and return the time from a message until the status shows the fault."""
     config = {"inputs": [f"{name}-in"], "runtimeEnv": "process", **fault.config}
     source = f"def process(text):\n    {fault.code}\n"
     functions.create(name, source, {"className": f"{name}.process", **config}).raise_for_status()
@@ -99,7 +99,7 @@ def _named_after_s(functions: Functions, client: magnetar.Client, name: str, fau
         producer.send(b"x")
         while fault.cause not in str(status := functions.status(name)):
             if time.perf_counter() - began_s > NAMED_S:
-                raise AssertionError(f"{fault.name} is not named within {NAMED_S:g} s: {status}")
+                raise AssertionError(f"the status did not show {fault.name} within {NAMED_S:g} s: {status}")
         took_s = time.perf_counter() - began_s
         producer.close()
         return took_s

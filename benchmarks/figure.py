@@ -1,4 +1,4 @@
-"""One measured figure with its peer and its target."""
+"""A measured figure with its peer and its target."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Figure:
 
     @property
     def factor(self) -> float | None:
-        """How many times better than the peer; None without a peer."""
+        """Return how many times better the figure is than the peer, or None without a peer."""
         if not self.peer:
             return None
         return self.ours / self.peer if self.more_is_better else self.peer / self.ours
 
     @property
     def verdict(self) -> str:
-        """`met`, or by how much it is missed; empty without a target."""
+        """Return `met` or by how much the target is missed; empty without a target."""
         if self.target_factor is not None:
             if self.factor is None:
                 return "peer missing"
@@ -72,7 +72,7 @@ class Figure:
         return "met" if self.ours <= self.target else f"missed by {self.ours / self.target - 1:.0%}"
 
     def cells(self) -> tuple[str, ...]:
-        """The row of a table: name, ours, unit, peer, factor, target, verdict, note."""
+        """Return the cells of a table row: name, ours, unit, peer, factor, target, verdict, note."""
         target = number(self.target) if self.target is not None else ""
         if self.target_factor is not None:
             target = f"{self.target_factor:g}×"
@@ -96,7 +96,7 @@ HEADINGS = ("what", "ours", "unit", "peer", "factor", "target", "verdict", "note
 
 
 def number(value: float) -> str:
-    """Thousands with commas, small values with the digits that matter."""
+    """Format a number: thousands with commas, small values with their significant digits."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -108,6 +108,6 @@ def median_of(repeats: int, measure: Callable[[], float]) -> float:
 
 
 def table(figures: list[Figure]) -> str:
-    """A Markdown table of all figures."""
+    """Return a Markdown table of all figures."""
     rows = [HEADINGS, tuple("---" for _ in HEADINGS), *(figure.cells() for figure in figures)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"

@@ -1,4 +1,4 @@
-"""Footprint of an idle standalone (start, memory, CPU), and of each further function."""
+"""Footprint of an idle standalone (start, memory, CPU), and of each additional function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .machine import tree, usage
 from .plan import Plan
 
 SOURCE = "def process(text):\n    return text + '!'\n"
-SETTLE_S = 2.0  # after a start, until what only starting needs is done
+SETTLE_S = 2.0  # time after a start until startup work is completed
 IDLE_S = 8.0
 
 
@@ -36,7 +36,7 @@ def config(name: str) -> dict[str, object]:
 
 
 def measure_start(plan: Plan) -> Iterator[Figure]:
-    """From the command to the first output of a function."""
+    """Measure the time from the command to the first output of a function."""
     ready, output = zip(*(_start(plan.directory) for _ in range(plan.repeats)), strict=True)
     yield Figure(
         name="standalone: start to the first function output",
@@ -63,7 +63,7 @@ def _start(directory: Path) -> tuple[float, float]:
 
 
 def measure_idle(plan: Plan) -> Iterator[Figure]:
-    """Memory and CPU of an idle standalone, process by process."""
+    """Measure memory and CPU of an idle standalone, by process."""
     with plan.server("standalone") as server:
         time.sleep(SETTLE_S)
         processes = tree(server.pid)
@@ -106,7 +106,7 @@ def _measure_instance(plan: Plan, server: Server) -> Iterator[Figure]:
                 functions.post(name, "start")
                 probe.receive()
                 starts.append((time.perf_counter() - began) * 1000)
-            time.sleep(0.5)  # buffers of the first message are given back
+            time.sleep(0.5)  # buffers of the first message are released
             added.append(_pss(server) - memory_before)
     yield Figure(
         name="process instance: start request to first output",
@@ -135,7 +135,7 @@ CREATE_TIMEOUT_S = 180
 
 
 def measure_threads(plan: Plan) -> Iterator[Figure]:
-    """A thousand idle thread functions on one worker: time to deploy and start them, memory of the worker each."""
+    """Measure a thousand idle thread functions on one worker: deployment and start time, memory per function."""
     with plan.server("standalone") as server, Functions(server.web_url) as functions:
         time.sleep(SETTLE_S)
         before = _pss(server)
@@ -166,7 +166,7 @@ def measure_threads(plan: Plan) -> Iterator[Figure]:
 
 
 class Probe:
-    """Sends to a function and waits for what it answers."""
+    """Sends messages to a function and waits for its outputs."""
 
     def __init__(self, server: Server, name: str) -> None:
         self._client = official(server.service_url)

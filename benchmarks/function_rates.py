@@ -1,8 +1,7 @@
 """Throughput of one function instance, compared with the same function as a loop on the official client.
 
 The input is in the topic before the function starts. The rate is the slope of the output topic's `msgInCounter` between
-10 % and 95 % of the messages, which excludes start and end. All outputs are compared with the expected ones, ours also
-in order.
+10 % and 95 % of the messages, which excludes start and end. All outputs are verified, ours also for order.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from .real_input import APPLICATION, BATCHES, OWN, PLAIN, Input, inputs
 
 SOURCE = "def process(text):\n    return text + '!'\n"
 TARGETS = {1000: 500_000, 50: 300_000, 1: 50_000}
-"""On our own encoder's input."""
+"""Targets for our own encoder's input."""
 EXPECTED_RATES = {
     PLAIN: {1000: 200_000, 50: 150_000, 1: 45_000},
     APPLICATION: {1000: 150_000, 50: 100_000, 1: 40_000},
     OWN: {1000: 500_000, 50: 300_000, 1: 50_000},
 }
-"""Messages a second; only to choose how many messages a measurement needs."""
+"""Expected rates, only used to determine the number of messages."""
 OFFICIAL_RATE = 25_000
-LOOP_FACTOR = 18  # promised over the official loop at batches of 1000, on our own encoder's input
+LOOP_FACTOR = 18  # target relative to the official loop, for batches of 1000 of our own encoder's input
 RISE, END = 0.1, 0.95
-"""The shares of the messages between which a slope is taken."""
+"""Shares of the messages between which a rate is measured."""
 POLL_S = 0.05
 TIMEOUT_S = 120
 
 
 def measure_functions(plan: Plan) -> Iterator[Figure]:
-    """Function rates on each input, at three sizes of batches."""
+    """Measure function rates for each input, with three batch sizes."""
     for batch in BATCHES:
         for given in inputs(plan, batch):
             with plan.server("standalone") as server:
@@ -75,12 +74,12 @@ def measure_functions(plan: Plan) -> Iterator[Figure]:
 
 
 def count_for(given: Input, seconds: float) -> int:
-    """How many messages of an input a function is busy with for so many seconds, about; whole batches."""
+    """Return the approximate number of messages that a function processes in some seconds, in whole batches."""
     return max(1, int(EXPECTED_RATES[given.name][given.batch] * seconds) // given.batch) * given.batch
 
 
 def our_slope(server: Server, given: Input, count: int, number: int, rise: float = RISE) -> Slope:
-    """The slope of a function of its own on a topic of its own; `number` tells it from others of this server."""
+    """Return the rate of a separate function on a separate topic; `number` makes its name unique on this server."""
     name, source, output = f"f{number}", f"in{number}", f"out{number}"
     hold(server.service_url, source, "keep")
     hold(server.service_url, output, COMPARED)
@@ -110,14 +109,14 @@ def _official_slope(server: Server, given: Input, count: int) -> float:
         Counter(server.web_url, output) as counter,
     ):
         rate = counter.slope(count, server, "").rate
-    # Now and then the official client hands out two neighbours the other way round: a shared subscription may.
+    # The official client sometimes swaps two adjacent messages, as a shared subscription may.
     compare(server, output, given.payloads(count), in_order=False)
     return rate
 
 
 @contextlib.contextmanager
 def official_loop(service_url: str, source: str, sink: str, batch: int) -> Iterator[None]:
-    """The same function as a process around the official client; see `official_loop.py`."""
+    """Run the same function as a loop on the official client in a separate process (see `official_loop.py`)."""
     command = [sys.executable, "-m", "benchmarks.official_loop", service_url, source, sink, str(batch)]
     process = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
     try:
@@ -141,17 +140,17 @@ def compare_outputs(service_url: str, topic: str, inputs: Sequence[bytes], *, in
         expected.sort()
     for i, (output, right) in enumerate(zip(outputs, expected, strict=True)):
         if output != right:
-            raise AssertionError(f"output {i} of {topic} is {output[:120]!r}, expected {right[:120]!r}")
+            raise AssertionError(f"wrong output {i} of {topic}, {output[:120]!r}: expected {right[:120]!r}")
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Messages per second, and where the CPU time went meanwhile.
+    """Messages per second, and the CPU time used meanwhile.
 
     Attributes:
         rate: messages per second.
-        note: the share of a CPU that each process took.
-        cpu_us: the same in microseconds a message.
+        note: CPU share used by each process.
+        cpu_us: CPU time in microseconds per message.
     """
 
     rate: float
@@ -160,7 +159,7 @@ class Slope:
 
 
 Sample = tuple[float, int]
-"""When, in seconds of `time.perf_counter`, and how many messages there were."""
+"""Time, in seconds of `time.perf_counter`, and number of messages."""
 
 
 class Counter:
@@ -182,14 +181,14 @@ class Counter:
         return int(answer.json()["msgInCounter"]) if answer.status_code == 200 else 0
 
     def slope(self, count: int, server: Server, function: str, rise: float = RISE, loop_pid: int = 0) -> Slope:
-        """Wait until `count` messages came out; return the slope between a share `rise` of them and 95 %.
+        """Wait until `count` messages were published; return the rate between the shares `rise` and 95 %.
 
         Args:
-            count: how many there will be.
-            server: whose broker has them.
-            function: that makes them; empty if none does.
-            rise: see above.
-            loop_pid: the process of the loop that makes them; 0 if none does, or its CPU time is not asked for.
+            count: total number of messages.
+            server: server of the topic's broker.
+            function: function that publishes them; empty if none does.
+            rise: share of the messages after which measuring starts.
+            loop_pid: process of the loop that publishes them; 0 for none, or if its CPU time is not needed.
         """
         cpu_before: dict[str, float] = {}
         cpu_after: dict[str, float] = {}
@@ -212,10 +211,10 @@ class Counter:
         return Slope((n1 - n0) / seconds, note, {name: used_s / (n1 - n0) * 1e6 for name, used_s in used.items()})
 
     def samples(self, count: int, look: Callable[[int], None] = lambda seen: None) -> list[Sample]:
-        """Wait until `count` messages came out, showing `look` how many there are; return when there were how many.
+        """Wait until `count` messages were published, calling `look` with their number; return samples of the number.
 
         Raises:
-            TimeoutError: they did not come.
+            TimeoutError: the messages were not published in time.
         """
         samples: list[Sample] = []
         deadline = time.monotonic() + self._timeout_s
@@ -223,16 +222,18 @@ class Counter:
             samples.append((time.perf_counter(), self.read()))
             look(samples[-1][1])
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{samples[-1][1]} of {count} outputs after {self._timeout_s:g} s")
+                raise TimeoutError(f"only {samples[-1][1]} of {count} outputs after {self._timeout_s:g} s")
             time.sleep(self._poll_s)
         return samples
 
 
 def ends_of(samples: Sequence[Sample], count: int, rise: float) -> tuple[Sample, Sample]:
-    """Return the first and the last sample between a share `rise` and `END` of `count` messages."""
+    """Return the first and the last sample between the shares `rise` and `END` of `count` messages."""
     inside = [sample for sample in samples if rise * count <= sample[1] <= END * count]
     if not inside or inside[0][1] == inside[-1][1]:
-        raise AssertionError(f"too few samples between {rise:.0%} and {END:.0%}: {samples[-5:]}; measure for longer")
+        raise AssertionError(
+            f"too few samples between {rise:.0%} and {END:.0%}: {samples[-5:]}; increase the measuring time"
+        )
     return inside[0], inside[-1]
 
 

@@ -11,13 +11,13 @@ from .plan import Plan
 
 ADDED_MS = 5
 KEPT_PERCENT = 80
-# Two groups are on their way at any time, one in the disk and one collecting: at a million messages a second and 5 ms
-# for a group, twenty thousand without receipt would only measure the size of that window.
+# Two groups are in flight at any time, one on the disk and one collecting. With a million messages per second and 5 ms
+# per group, a window of twenty thousand messages would only measure the size of the window.
 SHAPE = Shape(batch=1000, size_bytes=100, in_flight=100_000)
 
 
 def measure_group_commit(plan: Plan) -> Iterator[Figure]:
-    """The batched publish rate with the delay, as a share of the rate without."""
+    """Measure the batched publish rate with the delay, as a share of the rate without it."""
     plain = _rate(plan, 0)
     delayed = _rate(plan, ADDED_MS)
     yield Figure(

@@ -1,4 +1,4 @@
-"""The benchmarks by name, in groups that take at most 20 minutes each; pure but for importing them."""
+"""The benchmarks by name, in groups that take at most 20 minutes each; pure except for imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the growth benchmarks: sizes, and a server's usage when idle."""
+"""Shared parts of the growth benchmarks: sizes, and resource usage of an idle server."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ IDLE_S, QUICK_IDLE_S = 5.0, 1.0
 
 
 def grown(counted: str, size: int, name: str, value: float, unit: str) -> Figure:
-    """Return what something costs at a size; rates are better if higher, the rest if lower."""
+    """Return the figure of a quantity at a size; for rates, higher is better, otherwise lower."""
     return Figure(name=name, ours=value, unit=unit, more_is_better=unit.endswith("/s"), size=size, counted=counted)
 
 
 def at_rest(server: Server, counted: str, size: int, idle_s: float) -> Iterator[Figure]:
-    """Yield memory and CPU of all processes of a server that does nothing."""
+    """Yield memory and CPU usage of all processes of an idle server."""
     wait_until_quiet(server.pid)
     processes = tree(server.pid)
     before = sum(usage(process).cpu_s for process in processes)

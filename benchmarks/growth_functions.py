@@ -21,7 +21,7 @@ RUNNING_TIMEOUT_S = 300
 
 
 def measure_growth_functions(plan: Plan) -> Iterator[Figure]:
-    """Create functions up to each size, and start the standalone again with them."""
+    """Measure creating functions up to each size, and restarting the standalone with them."""
     counted, created = "functions", 0
     with plan.server("standalone") as server:
         for size in QUICK_SIZES if plan.is_quick else SIZES:
@@ -50,6 +50,6 @@ def _worker_cpu_s(server: Server) -> float:
 
 
 def _wait_running(functions: Functions, size: int) -> None:
-    """Wait until functions from all over the range run, the last one among them."""
+    """Wait until a sample of the functions, including the last one, is running."""
     for number in {*range(0, size, max(1, size // LOOKS)), size - 1}:
         wait_for(lambda number=number: functions.status(f"t{number}")["running"], "running", RUNNING_TIMEOUT_S)  # type: ignore[misc]

@@ -21,14 +21,14 @@ from .plan import Plan
 
 SIZES, QUICK_SIZES = (1, 10, 100, 1000), (1, 10)
 AT_ONCE = 5000
-"""Messages without receipt."""
+"""Maximum number of messages without receipt."""
 MESSAGES, QUICK_MESSAGES = 50_000, 5000
 TIMEOUT_S = 300.0
 PAYLOAD = b"x" * 100
 
 
 def measure_growth_partitions(plan: Plan) -> Iterator[Figure]:
-    """Make a topic of so many partitions, send over all, read from all, and start a function on them."""
+    """Measure a topic with many partitions: creating it, sending and reading on all, and starting a function on it."""
     counted = "partitions"
     messages = QUICK_MESSAGES if plan.is_quick else MESSAGES
     with plan.server("standalone") as server:
@@ -51,7 +51,7 @@ def measure_growth_partitions(plan: Plan) -> Iterator[Figure]:
 
 
 async def _send_and_receive(service_url: str, topic: str, messages: int) -> tuple[float, float]:
-    """Return the seconds of each; messages of one entry each, in turn over the partitions."""
+    """Return the seconds of sending and of receiving single messages, in turn on all partitions."""
     sending = ProducerConfig(batching=False, max_pending_messages=AT_ONCE)
     receiving = ConsumerConfig(type="Shared", initial_position="Earliest")
     async with AsyncClient(service_url) as client, asyncio.timeout(TIMEOUT_S):
@@ -76,7 +76,7 @@ async def _send(producer: Producer | PartitionedProducer, messages: int) -> None
 
 
 def measure_growth_consumers(plan: Plan) -> Iterator[Figure]:
-    """Publish to a Shared subscription with so many consumers, all of one connection."""
+    """Measure publishing to a Shared subscription with many consumers on one connection."""
     messages = QUICK_MESSAGES if plan.is_quick else MESSAGES
     with plan.server("broker") as server:
         for size in QUICK_SIZES if plan.is_quick else SIZES:

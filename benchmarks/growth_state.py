@@ -1,4 +1,4 @@
-"""Keys of one table of the state store: filling, changing, reading, starting again, memory and disk."""
+"""Many keys in one table of the state store: filling, changing, reading, restarting, memory and disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 
 
 def measure_growth_state(plan: Plan) -> Iterator[Figure]:
-    """Fill a table up to each size, change and read keys at random, kill the store and start it again."""
+    """Measure filling a table up to each size, changing and reading random keys, and restarting the killed store."""
     counted, filled = "keys", 0
     with plan.server("state-store") as server:
         writes = _Writes()
@@ -70,7 +70,7 @@ def _key(number: int) -> bytes:
 
 
 class _Writes:
-    """One writer of the table."""
+    """A writer of the table."""
 
     def __init__(self) -> None:
         self._writer = os.urandom(16)

@@ -1,4 +1,4 @@
-"""Topics of one broker: the cost of each, the broker's start with many, and publishing to one of them."""
+"""Many topics on one broker: the cost of each, the broker's start, and publishing to one of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .plan import Plan
 
 SIZES, QUICK_SIZES = (100, 10_000, 100_000), (100, 1000)
 AT_ONCE = 64
-"""Requests on their way at the same time."""
+"""Number of concurrent requests."""
 SENDS = 300
 
 
 def measure_growth_topics(plan: Plan) -> Iterator[Figure]:
-    """Create topics up to each size, publish to one, and start the broker again with them."""
+    """Measure creating topics up to each size, publishing to one, and restarting the broker with them."""
     counted, created = "topics", 0
     with plan.server("broker") as server:
         for size in QUICK_SIZES if plan.is_quick else SIZES:
@@ -61,7 +61,7 @@ async def _create(web_url: str, numbers: range) -> None:
 
 
 async def _publish(service_url: str, topic: str) -> list[float]:
-    """Return what publishing took, message by message, in milliseconds."""
+    """Return the publish latency of each message, in milliseconds."""
     took = []
     async with AsyncClient(service_url) as client:
         producer = await client.create_producer(topic, ProducerConfig(batching=False))

@@ -1,8 +1,8 @@
 """Apache Pulsar's own Java function, the ExclamationFunction of its examples, in a separate JVM.
 
-It is run by Pulsar's LocalRunner, like `pulsar-admin functions localrun`, with the heap size of a process instance of
-Pulsar's worker. So the configuration of the Apache Pulsar's worker, and whether it has one, do not matter. The code is
-downloaded from Maven in the broker's version.
+It is run by Pulsar's LocalRunner, like `pulsar-admin functions localrun`, with the heap size of a process instance on
+Pulsar's worker. So Apache Pulsar needs no worker, and its worker's configuration is irrelevant. The code is downloaded
+from Maven in the broker's version.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ OPENED = (
     "java.base/jdk.internal.misc", "java.base/jdk.internal.platform", "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )  # fmt: skip
-"""Packages that Pulsar's scripts open to its code."""
+"""Packages opened by Pulsar's start scripts."""
 HEAP = "1g"
 STOP_TIMEOUT_S = 20.0
 
 
 class FunctionEnded(AssertionError):
-    """The function's JVM ended by itself; the message carries the end of what it wrote."""
+    """The function's JVM exited unexpectedly; the message contains the end of its output."""
 
 
 class JavaFunction:
-    """The function in its JVM, from `start` to `stop`.
+    """The function in its JVM, running from `start` to `stop`.
 
     Attributes:
-        name: of the function, in public/default.
+        name: name of the function, in public/default.
     """
 
     def __init__(self, name: str, jars: Path, directory: Path) -> None:
@@ -56,7 +56,7 @@ class JavaFunction:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, service_url: str, source: str, output: str) -> None:
-        """Start it between two topics; `source` needs a STRING schema, see `make_input_topic`."""
+        """Start the function between two topics; `source` needs a STRING schema (see `make_input_topic`)."""
         (example,) = self._jars.glob("pulsar-functions-api-examples-*.jar")
         config = {
             "tenant": "public",
@@ -85,15 +85,15 @@ class JavaFunction:
             )
 
     def check(self) -> None:
-        """Raise `FunctionEnded` if it does not run any more."""
+        """Raise `FunctionEnded` if the JVM has exited."""
         assert self._process is not None
         code = self._process.poll()
         if code is not None:
             tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-            raise FunctionEnded(f"the JVM of {self.name} ended with {code}:\n{tail}")
+            raise FunctionEnded(f"the JVM of {self.name} exited with code {code}:\n{tail}")
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for what does not end."""
+        """Stop the JVM: SIGTERM, then SIGKILL."""
         if self._process is None:
             return
         self._process.terminate()
@@ -105,26 +105,26 @@ class JavaFunction:
 
 
 def version_of(web_url: str) -> str:
-    """The version that an Apache Pulsar tells."""
+    """Return the version reported by an Apache Pulsar."""
     return httpx.get(f"{web_url}/admin/v2/brokers/version", timeout=10).raise_for_status().text.strip().strip('"')
 
 
 def jars(version: str) -> Path:
-    """The directory with LocalRunner, the examples and all that they need.
+    """Return the directory with LocalRunner, the examples and their dependencies.
 
     Raises:
-        RuntimeError: this machine has no Java or no Maven.
-        DownloadFailed: Maven did not bring them.
+        RuntimeError: Java or Maven is missing.
+        DownloadFailed: Maven could not download them.
     """
     if not maven.is_there():
-        raise RuntimeError("no java or no mvn on this machine: apt-get install openjdk-17-jre-headless maven")
+        raise RuntimeError("java or mvn is missing: apt-get install openjdk-17-jre-headless maven")
     names = ("pulsar-functions-local-runner-original", "pulsar-functions-api-examples")
     artifacts = [*(f"{GROUP}:{name}:{version}" for name in names), *LOGGING]
     return maven.jars("pulsar-functions", artifacts, versions_of=f"{GROUP}:pulsar:{version}")
 
 
 def make_input_topic(web_url: str, topic: str) -> None:
-    """Create a topic with a STRING schema, which the function's consumer demands of one that has messages."""
+    """Create a topic with a STRING schema, which the function's consumer requires if the topic has messages."""
     with httpx.Client(base_url=f"{web_url}/admin/v2/", timeout=30) as http:
         http.put(f"persistent/public/default/{topic}").raise_for_status()
         schema = {"type": "STRING", "schema": "", "properties": {}}
@@ -133,7 +133,7 @@ def make_input_topic(web_url: str, topic: str) -> None:
 
 @contextlib.contextmanager
 def running(function: JavaFunction, service_url: str, source: str, output: str) -> Iterator[JavaFunction]:
-    """The function while the context lasts."""
+    """Run the function while the context lasts."""
     try:
         function.start(service_url, source, output)
         yield function

@@ -1,4 +1,4 @@
-"""The ``jdbc`` sink compared with a bare ``executemany`` of the same driver: same rows, batches and transactions."""
+"""The ``jdbc`` sink compared with a plain ``executemany`` of the same driver: same rows, batches and transactions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = tuple[int, str, float, bool]
 
 
 class Target(Protocol):
-    """A database that rows are written to; ``name`` of the driver, ``user`` of the sink, ``mark`` of a parameter."""
+    """A target database; ``name`` of the driver, ``user`` of the sink, ``mark`` for parameters."""
 
     name: str
     user: str
@@ -39,10 +39,10 @@ class Target(Protocol):
 
     @property
     def jdbc_url(self) -> str:
-        """For the sink."""
+        """Return the URL for the sink."""
 
     def connect(self) -> Any:
-        """Return a connection of the driver that does not commit by itself."""
+        """Return a driver connection without autocommit."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class _Sqlite:
 
 
 def measure_jdbc(plan: Plan) -> Iterator[Figure]:
-    """Rows per second of the sink from a topic that has them, and of ``executemany`` from memory."""
+    """Measure rows per second of the sink from a filled topic, and of ``executemany`` from memory."""
     count = int(ROWS_PER_SECOND_OF_PLAN * plan.seconds)
     rows = [(number, f"customer {number % 1000}", number / 8, number % 3 == 0) for number in range(count)]
     with plan.server("standalone") as server:
@@ -124,7 +124,7 @@ def _measure(plan: Plan, server: Server, target: Target, rows: Sequence[Row]) ->
 
 
 def _send(server: Server, rows: Sequence[Row]) -> None:
-    """Have the topic hold the rows, as messages of the official client."""
+    """Publish the rows to the topic with the official client."""
     client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     producer = client.create_producer(
         "rows", batching_enabled=True, batching_max_messages=BATCH, block_if_queue_full=True
@@ -159,7 +159,7 @@ def _executemany(target: Target, rows: Sequence[Row]) -> float:
 
 
 def _sink(server: Server, target: Target, count: int) -> float:
-    """The rate from the first rows that are there to the last."""
+    """Return the rate from the first to the last rows in the database."""
     _table(target)
     configs = {"jdbcUrl": target.jdbc_url, "userName": target.user, "tableName": "bench", "batchSize": BATCH}
 

@@ -1,7 +1,7 @@
-"""Orders as JSON of an exact size, for the benchmarks of functions that take and return dicts; pure.
+"""Orders as JSON documents of an exact size, for benchmarks of functions that take and return dicts; pure.
 
-An order has an item for each 85 bytes or so, for what decoding costs depends on how many values there are, and a note
-that fills it up.
+An order has about one item per 85 bytes, as the cost of decoding depends on the number of values, and a note as
+padding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import string
 
 SMALL, LARGE = "JSON of 100 B", "JSON of 1024 B"
 SIZES_BYTES = {SMALL: 100, LARGE: 1024}
-"""By the name of the shape."""
+"""Sizes by shape name."""
 ITEM_BYTES = 85
 USERS = 1000
 

@@ -1,7 +1,7 @@
-"""A function that takes and returns dicts, JSON on both sides, compared with loops that do the same.
+"""A function that takes and returns dicts, with JSON on both sides, compared with equivalent loops.
 
 The orders are sent by the official Python client in batches of its default size: at most 128 KiB and 1,000 messages.
-Every output is compared with the expected one.
+All outputs are verified.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .state_rates import deployed
 BATCHES = {SMALL: 1000, LARGE: 100}
 EXPECTED_RATES = {SMALL: 120_000, LARGE: 30_000}
 OFFICIAL_RATES = {SMALL: 20_000, LARGE: 12_000}
-"""Messages a second; only to choose how many messages a measurement needs."""
+"""Expected rates, only used to determine the number of messages."""
 INPUT, SHORT_INPUT = "orders", "few-orders"
 SOURCE = Path(sample_functions.__file__).read_text()
 
 
 def measure_json(plan: Plan) -> Iterator[Figure]:
-    """Rates of JSON in and out at two sizes."""
+    """Measure rates of JSON input and output with two sizes."""
     for shape, batch in BATCHES.items():
         given = official_input(plan, shape, batch)
         count = int(EXPECTED_RATES[shape] * plan.seconds) // batch * batch
@@ -85,10 +85,10 @@ def _loop(
 
 
 def compare_totals(outputs: Sequence[bytes], inputs: Sequence[bytes], *, in_order: bool = True) -> None:
-    """Compare outputs with what the function makes of its inputs.
+    """Compare outputs with the expected ones.
 
     Raises:
-        AssertionError: one is something else.
+        AssertionError: an output is wrong.
     """
     expected = [json.dumps(add_total(json.loads(given)), separators=(",", ":")).encode() for given in inputs]
     found = list(outputs)
@@ -96,7 +96,7 @@ def compare_totals(outputs: Sequence[bytes], inputs: Sequence[bytes], *, in_orde
         found.sort()
         expected.sort()
     if len(found) != len(expected):
-        raise AssertionError(f"{len(found)} outputs of {len(expected)} inputs")
+        raise AssertionError(f"got {len(found)} outputs for {len(expected)} inputs")
     for number, (output, right) in enumerate(zip(found, expected, strict=True)):
         if output != right:
-            raise AssertionError(f"output {number} is {output[:120]!r}, expected {right[:120]!r}")
+            raise AssertionError(f"wrong output {number}, {output[:120]!r}: expected {right[:120]!r}")

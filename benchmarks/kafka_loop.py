@@ -1,7 +1,7 @@
-"""Reading a Kafka topic without Magnetar: a loop around the library's consumer.
+"""Reading a Kafka topic without Magnetar: a loop on the library's consumer.
 
 `python -m benchmarks.kafka_loop SERVERS TOPIC COUNT [NAME=VALUE …]` reads COUNT records and prints the rate per second
-between 10 % and 95 % of them. Further consumer settings may be given.
+between 10 % and 95 % of them. Additional consumer settings can be passed.
 """
 
 from __future__ import annotations

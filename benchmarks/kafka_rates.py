@@ -1,4 +1,4 @@
-"""Throughput of the Kafka source, compared with a bare loop around the same library's consumer.
+"""Throughput of the Kafka source, compared with a plain loop on the same library's consumer.
 
 The records are in a topic with one partition before either starts. Both rates are slopes between 10 % and 95 % of the
 records; the source's is the slope of the output topic's `msgInCounter`, so it includes publishing and storing.
@@ -25,17 +25,17 @@ from .load import hold, payloads_of
 from .plan import Plan
 
 SIZE_BYTES = 100
-EXPECTED_RATE = 250_000  # only to choose how many records a measurement needs
-SHARE = 0.6  # promised of the bare loop
+EXPECTED_RATE = 250_000  # only used to determine the number of records
+SHARE = 0.6  # target share of the plain loop's rate
 FETCHING = {"fetch.queue.backoff.ms": "10", "queued.max.messages.kbytes": "32768"}
-"""Consumer settings of the source, which a typical user's loop does not have."""
+"""Consumer settings of the source that a typical user's loop does not set."""
 TIMEOUT_S = 120.0
 
 
 def measure_kafka(plan: Plan) -> Iterator[Figure]:
-    """The rate of the Kafka source, and its share of that of a bare loop."""
+    """Measure the rate of the Kafka source, and its share of the rate of a plain loop."""
     if not maven.is_there():
-        raise RuntimeError("no java or no mvn on this machine: apt-get install openjdk-17-jre-headless maven")
+        raise RuntimeError("java or mvn is missing: apt-get install openjdk-17-jre-headless maven")
     count = int(EXPECTED_RATE * plan.seconds)
     with KafkaServer.running() as kafka:
         topic = kafka.create_topic()
@@ -58,8 +58,8 @@ def measure_kafka(plan: Plan) -> Iterator[Figure]:
 
 
 def fill(kafka: KafkaServer, topic: str, payloads: list[bytes]) -> None:
-    """Put records into a topic."""
-    from confluent_kafka import Producer  # the other benchmarks do without it
+    """Publish records to a topic."""
+    from confluent_kafka import Producer  # other benchmarks do not need it
 
     producer = Producer({
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -71,11 +71,11 @@ def fill(kafka: KafkaServer, topic: str, payloads: list[bytes]) -> None:
         producer.produce(topic, payload)
     left = producer.flush(TIMEOUT_S)
     if left:
-        raise TimeoutError(f"{left} records are not in Kafka after {TIMEOUT_S} s")
+        raise TimeoutError(f"{left} records were not stored by Kafka within {TIMEOUT_S} s")
 
 
 def loop(kafka: KafkaServer, topic: str, count: int, settings: dict[str, str]) -> float:
-    """Return the records per second of a bare loop, in a process of its own."""
+    """Return records per second of a plain loop in a separate process."""
     command = [sys.executable, "-m", "benchmarks.kafka_loop", kafka.bootstrap_servers, topic, str(count)]
     command += [f"{name}={value}" for name, value in settings.items()]
     done = subprocess.run(
@@ -85,7 +85,7 @@ def loop(kafka: KafkaServer, topic: str, count: int, settings: dict[str, str]) -
 
 
 def source(server: Server, kafka: KafkaServer, topic: str, count: int, repeat: int) -> Slope:
-    """Return the slope of a source that reads the topic from its beginning."""
+    """Return the rate of a source that reads the topic from the start."""
     name, output = f"kafka{repeat}", f"from-kafka{repeat}"
     hold(server.service_url, output, "keep")
     config = {

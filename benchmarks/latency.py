@@ -1,4 +1,4 @@
-"""From publishing an input to receiving its output, at 1,000 messages per second."""
+"""Latency from publishing an input to receiving its output, at 1,000 messages per second."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG = {
 
 
 def measure_latency(plan: Plan) -> Iterator[Figure]:
-    """End-to-end latency of a function, beside a loop on the official client."""
+    """Measure the end-to-end latency of a function, compared with a loop on the official client."""
     seconds = max(3.0, 2 * plan.seconds)
     with plan.server("standalone") as server:
         with Functions(server.web_url) as functions:
@@ -55,7 +55,7 @@ def measure_latency(plan: Plan) -> Iterator[Figure]:
 
 
 def stamp() -> bytes:
-    """A payload that says when it was made; a text, as bare digits would reach the function as an int."""
+    """Return a payload with its creation time; not just digits, which the function would receive as an int."""
     return b"at %d" % time.perf_counter_ns()
 
 
@@ -68,13 +68,13 @@ def _percentile(ordered: list[float], percent: int) -> float:
 
 
 async def _latencies(server: Server, seconds: float) -> list[float]:
-    """Milliseconds of every message after the warm-up."""
+    """Return the latency of each message after the warm-up, in milliseconds."""
     total = int(RATE * (WARM_S + seconds))
     latencies: list[float] = []
     async with AsyncClient(server.service_url, ClientConfig()) as client:
         consumer = await client.subscribe("latency-out", "s", ConsumerConfig(ack_grouping_ms=100))
         producer = await client.create_producer("latency-in", ProducerConfig(batching=False, block_if_queue_full=True))
-        await producer.send(stamp())  # the function answers once it runs
+        await producer.send(stamp())  # the function responds once it is running
         await consumer.receive(timeout_s=15)
 
         async def receive() -> None:

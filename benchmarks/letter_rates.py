@@ -1,8 +1,8 @@
-"""Dead letters: a function that fails for every message, compared with loops that forward each message with the error.
+"""Dead letters: a function that always fails, compared with loops that forward each message with the error.
 
 With `maxMessageRetries: 0`, a failed message becomes a dead letter immediately, so this measures the cost of failure:
-an exception with traceback, two log lines, publishing a message with properties, and an acknowledgement. The loops have
-only the exception and its message, without traceback and log.
+an exception with traceback, two log lines, publishing a message with properties, and an acknowledgement. The loops only
+forward the exception and its message, without traceback and log.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .state_rates import deployed
 
 BATCH = 50
 EXPECTED_RATE, OFFICIAL_RATE = 40_000, 6_000
-"""Letters a second; only to choose how many messages a measurement needs."""
+"""Expected rates, only used to determine the number of messages."""
 INPUT = "refused"
 
 
 def measure_letters(plan: Plan) -> Iterator[Figure]:
-    """Rates of dead letters."""
+    """Measure dead letter rates."""
     given = official_input(plan, APPLICATION, BATCH)
     count = int(EXPECTED_RATE * plan.seconds) // BATCH * BATCH
     fewer = int(OFFICIAL_RATE * plan.seconds) // BATCH * BATCH
@@ -86,7 +86,7 @@ def _loop(server: Server, module: str, source: str, name: str, sent: Sequence[Me
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter as it lies in its topic."""
+    """A dead letter as stored in its topic."""
 
     payload: bytes
     key: str | None
@@ -94,7 +94,7 @@ class Letter:
 
 
 def read_letters(service_url: str, topic: str, count: int) -> list[Letter]:
-    """The first `count` letters of a topic."""
+    """Return the first `count` letters of a topic."""
     return uvloop.run(_read_letters(service_url, topic, count))
 
 
@@ -111,18 +111,18 @@ async def _read_letters(service_url: str, topic: str, count: int) -> list[Letter
 
 
 def check_letters(letters: Sequence[Letter], sent: Sequence[Message], *names: str) -> None:
-    """Check that each message has become one letter with its key and properties, with why, and properties of `names`.
+    """Check that each message became one letter with its key, properties and error, and the properties `names`.
 
     Raises:
-        AssertionError: one is missing, is there twice, or says something else.
+        AssertionError: a letter is missing, duplicate or wrong.
     """
     origins = {letter.properties.get("ORIGIN_MESSAGE_ID") for letter in letters}
     if not len(letters) == len(origins) == len(sent):
-        raise AssertionError(f"{len(letters)} letters of {len(origins)} messages, expected {len(sent)}")
-    missing = collections.Counter(message.payload for message in sent)  # the input repeats itself
+        raise AssertionError(f"got {len(letters)} letters of {len(origins)} messages, expected {len(sent)}")
+    missing = collections.Counter(message.payload for message in sent)  # the input contains repetitions
     missing.subtract(letter.payload for letter in letters)
     if lost := next((payload for payload, times in missing.items() if times > 0), None):
-        raise AssertionError(f"no letter of {lost[:120]!r}")
+        raise AssertionError(f"no letter for {lost[:120]!r}")
     of_payload = {message.payload: message for message in sent}
     for letter in letters:
         message = of_payload[letter.payload]
@@ -130,4 +130,4 @@ def check_letters(letters: Sequence[Letter], sent: Sequence[Message], *names: st
         properties = letter.properties
         is_told = expected.items() <= properties.items() and properties.keys() >= set(names)
         if letter.key != message.key or not is_told:
-            raise AssertionError(f"the letter of {message.payload[:120]!r} has key {letter.key} and {properties}")
+            raise AssertionError(f"wrong letter for {message.payload[:120]!r}: key {letter.key}, {properties}")

@@ -1,4 +1,4 @@
-"""Load of a given shape, made with our own client and with the official one."""
+"""Load of a given shape, generated with our own client or with the official one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pulsar
 import uvloop
 from magnetar.client import AsyncClient, ClientConfig, ConsumerConfig, ProducerConfig, ReceivedEntry, encode_entry
 
-IN_FLIGHT = 20_000  # messages without receipt; enough for group commit to work on, for both clients
+IN_FLIGHT = 20_000  # messages without receipt; enough for group commit with both clients
 RECEIVER_QUEUE = 20_000
-BURST = 50  # single messages sent between two looks at the clock
+BURST = 50  # single messages sent between two checks of the clock
 TIMEOUT_S = 120
-COMPARED = "compare"  # the subscription that reads outputs back
+COMPARED = "compare"  # the subscription for reading outputs
 
 
 def payloads_of(size_bytes: int, count: int, first: int = 0) -> list[bytes]:
-    """Distinct lines of text of one size."""
+    """Return distinct lines of text of one size."""
     filler = b"x" * (size_bytes - len(b"line 000000000000 "))
     return [b"line %012d " % number + filler for number in range(first, first + count)]
 
@@ -39,12 +39,12 @@ def hold(service_url: str, topic: str, *subscriptions: str) -> None:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is published.
+    """The shape of a load.
 
     Attributes:
-        batch: messages in an entry.
-        size_bytes: of a message.
-        in_flight: messages without receipt.
+        batch: number of messages per entry.
+        size_bytes: size of a message.
+        in_flight: maximum number of messages without receipt.
     """
 
     batch: int
@@ -60,15 +60,15 @@ def publish(
     client_settings: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[int, float]:
-    """Publish for some seconds with our client; return messages receipted and the seconds until the last receipt.
+    """Publish for some seconds with our client; return the number of receipts and the seconds until the last one.
 
     Args:
-        service_url: of the broker.
-        topic: where to.
-        shape: of the load.
-        seconds: for how long.
-        client_settings: of the client; None for those of everybody.
-        settings: more of the producer's.
+        service_url: address of the broker.
+        topic: target topic.
+        shape: shape of the load.
+        seconds: how long to publish.
+        client_settings: client settings; None for the defaults.
+        settings: additional producer settings.
     """
     client_config = ClientConfig(**(client_settings or {}))
     return uvloop.run(_publish(service_url, topic, shape, seconds, client_config, settings))
@@ -133,7 +133,7 @@ async def _publish_entries(service_url: str, topic: str, payloads: list[bytes], 
 
 
 def publish_repeated(service_url: str, topic: str, payloads: list[bytes], entries: int, **settings: Any) -> None:
-    """Publish one batch of these payloads so many times."""
+    """Publish one batch of these payloads repeatedly."""
     uvloop.run(_publish_repeated(service_url, topic, payloads, entries, settings))
 
 
@@ -151,7 +151,7 @@ async def _publish_repeated(
 
 
 def consume(service_url: str, topic: str, subscription: str, count: int, **settings: Any) -> tuple[int, float]:
-    """Receive and acknowledge `count` messages from the earliest on with our client; return bytes and seconds."""
+    """Receive and acknowledge `count` messages from the earliest one with our client; return bytes and seconds."""
     return uvloop.run(_consume(service_url, topic, subscription, count, settings))
 
 
@@ -177,7 +177,7 @@ async def _consume(
 
 
 def read_outputs(service_url: str, topic: str, count: int) -> list[bytes]:
-    """The first `count` payloads of a topic, in order."""
+    """Return the first `count` payloads of a topic, in order."""
     return uvloop.run(_read_outputs(service_url, topic, count))
 
 
@@ -195,16 +195,16 @@ async def _read_outputs(service_url: str, topic: str, count: int) -> list[bytes]
 
 
 def official(service_url: str, **settings: Any) -> pulsar.Client:
-    """The official client, with its log reduced to errors."""
+    """Provide the official client, logging only errors."""
     return pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **settings)
 
 
 def official_producer(client: pulsar.Client, topic: str, batch: int, **settings: Any) -> pulsar.Producer:
-    """A producer of the official client that sends batches of `batch` messages, or single ones."""
+    """Return a producer of the official client that sends batches of `batch` messages, or single ones."""
     return client.create_producer(
         topic,
         batching_enabled=batch > 1,
-        batching_max_messages=max(batch, 2),  # it refuses 1 even where batching is off
+        batching_max_messages=max(batch, 2),  # it rejects 1 even if batching is disabled
         batching_max_allowed_size_in_bytes=4 * 1024 * 1024,
         batching_max_publish_delay_ms=10,
         max_pending_messages=IN_FLIGHT,
@@ -221,7 +221,7 @@ def official_publish(
     client_settings: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[int, float]:
-    """The same load as `publish`, made with the official client."""
+    """Publish the same load as `publish` with the official client."""
     client = official(service_url, **(client_settings or {}))
     try:
         producer = official_producer(client, topic, shape.batch, **settings)
@@ -251,7 +251,7 @@ class Receipts:
 
     def __call__(self, result: Any, _message_id: Any) -> None:
         if result != pulsar.Result.Ok:
-            raise RuntimeError(f"not stored: {result}")
+            raise RuntimeError(f"message was not stored: {result}")
         self._count += 1
         if self._count == self._target:
             self._reached.set()
@@ -259,11 +259,11 @@ class Receipts:
     def wait_for(self, count: int) -> None:
         self._target = count
         if self._count < count and not self._reached.wait(TIMEOUT_S):
-            raise TimeoutError(f"{self._count} of {count} receipts")
+            raise TimeoutError(f"only {self._count} of {count} receipts")
 
 
 def official_consume(service_url: str, topic: str, subscription: str, count: int, **settings: Any) -> tuple[int, float]:
-    """The same as `consume`, with the official client."""
+    """Consume like `consume`, with the official client."""
     client = official(service_url)
     try:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The load generator of Pulsar's Go client, which publishes as fast as a broker takes it."""
+"""The load generator of Pulsar's Go client, which publishes as fast as a broker accepts messages."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """What the generator publishes.
+    """The load to generate.
 
     Attributes:
-        size_bytes: of a message.
-        batch: messages in an entry, at most.
+        size_bytes: size of a message.
+        batch: maximum number of messages per entry.
     """
 
     size_bytes: int
@@ -40,7 +40,7 @@ class Load:
 
 
 def program() -> Path:
-    """The program, built with Go once.
+    """Build the program with Go, if not yet built, and return its path.
 
     Raises:
         RuntimeError: Go is missing, or the build failed.
@@ -50,22 +50,22 @@ def program() -> Path:
     if built.exists():
         return built
     if shutil.which("go") is None:
-        raise RuntimeError(f"no go on this machine to build {MODULE}@{VERSION} with: install Go 1.23 or later")
+        raise RuntimeError(f"go, required to build {MODULE}@{VERSION}, is missing: install Go 1.23 or later")
     directory.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         ["go", "install", f"{MODULE}@{VERSION}"], env={**os.environ, "GOBIN": str(directory)}, cwd=directory,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode or not built.exists():
-        raise RuntimeError(f"go install {MODULE}@{VERSION} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"go install {MODULE}@{VERSION} exited with code {done.returncode}:\n{done.stderr[-2000:]}")
     return built
 
 
 def rate(service_url: str, web_url: str, topic: str, load: Load, seconds: float, log: Path) -> float:
-    """Publish for some seconds after a warm-up; return the messages per second that the broker counted.
+    """Publish for some seconds after a warm-up; return messages per second as counted by the broker.
 
     Raises:
-        RuntimeError: the generator ended by itself; the message carries the end of what it wrote.
+        RuntimeError: the generator exited unexpectedly; the message contains the end of its output.
     """
     with _generating(service_url, topic, load, log) as process, Counter(web_url, topic) as counter:
         wait_for(lambda: process.poll() is not None or counter.read() > 0, f"messages in {topic}", START_TIMEOUT_S)
@@ -75,7 +75,7 @@ def rate(service_url: str, web_url: str, topic: str, load: Load, seconds: float,
         ended, last = time.perf_counter(), counter.read()
         if process.poll() is not None:
             tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-            raise RuntimeError(f"the load generator ended with {process.returncode}:\n{tail}")
+            raise RuntimeError(f"the load generator exited with code {process.returncode}:\n{tail}")
     return (last - first) / (ended - began)
 
 

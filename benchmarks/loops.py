@@ -1,8 +1,8 @@
-"""Our functions and commands compared with bare loops that do the same, on our client and on the official one.
+"""Comparison of our functions and commands with equivalent plain loops, on our client and on the official one.
 
-Functions and commands may be slower than a loop, as they do more: they are deployed, counted, logged and restarted.
-They must reach `SHARE_TARGET` percent of the rate of a loop on our client; the loop on the official client shows what
-users get without Magnetar.
+Functions and commands may be slower than loops, as they do more: deployment, statistics, logging and restarts. They
+must reach `SHARE_TARGET` percent of the rate of a loop on our client; the loop on the official client shows what users
+get without Magnetar.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pathlib import Path
 from .figure import Figure, Table, number
 
 OWN_LOOP, OFFICIAL_LOOP = "benchmarks.own_loops", "benchmarks.official_loops"
-"""The modules of the loops."""
+"""Modules of the loops."""
 SHARE_TARGET = 60
 STOP_TIMEOUT_S = 10
 
 
 def command(module: str, kind: str, *arguments: str) -> list[str]:
-    """Return what runs a loop; its arguments are service URL, source, sink, subscription."""
+    """Return the command that runs a loop; its arguments are service URL, source, sink, subscription."""
     return [sys.executable, "-m", module, kind, *arguments]
 
 
 @contextlib.contextmanager
 def looping(module: str, kind: str, *arguments: str) -> Iterator[int]:
-    """A loop as a process of its own, which has to run as long as the context lasts; its process id."""
+    """Run a loop in a separate process while the context lasts, and provide its process id; raise if it exits."""
     process = subprocess.Popen(command(module, kind, *arguments), cwd=Path(__file__).parent.parent)
     try:
         yield process.pid
         if process.poll() is not None:
-            raise RuntimeError(f"the loop {kind} of {module} ended with {process.returncode}")
+            raise RuntimeError(f"the loop {kind} of {module} exited with code {process.returncode}")
     finally:
         process.terminate()
         process.wait(STOP_TIMEOUT_S)
@@ -43,11 +43,11 @@ def looping(module: str, kind: str, *arguments: str) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one measurement gave.
+    """Result of one measurement.
 
     Attributes:
         rate: messages per second.
-        cpu_us: CPU time a message of the process that made them, in microseconds; 0 if it is not known.
+        cpu_us: CPU time per message of the process that produced them, in microseconds; 0 if unknown.
     """
 
     rate: float
@@ -63,15 +63,15 @@ def figures_beside(
     table: Table,
     note: str = "",
 ) -> Iterator[Figure]:
-    """Return the row of our rate beside the official client's loop, and what share of our own loop's it is.
+    """Compare our rate with the loops on the official client and on our own client; return the figures.
 
     Args:
         name: what was measured.
-        turns: ours and that of the loop on our client, measured one right after the other.
-        official: of the loop on the official client.
-        unit: of all of them.
-        table: where the rows stand.
-        note: of the first row.
+        turns: pairs of our rate and the rate of the loop on our client, measured consecutively.
+        official: rates of the loop on the official client.
+        unit: unit of all rates.
+        table: table of the figures.
+        note: note of the first figure.
     """
     ours, own = (statistics.median(turn[side].rate for turn in turns) for side in (0, 1))
     yield Figure(

@@ -14,17 +14,17 @@ import psutil
 
 
 def describe(directory: Path, measured: str) -> list[str]:
-    """Lines for the head of a report.
+    """Return lines about the machine for the head of a report.
 
     Args:
-        directory: where the broker keeps its data.
-        measured: what is measured, and whether it is compiled.
+        directory: data directory of the broker.
+        measured: description of the measured software, and whether it is compiled.
     """
     return [
         f"{processor()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB memory",
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {measured}",
         f"write and fdatasync of 4 KiB into a preallocated file: {sync_us(directory):.0f} µs (median of 200)",
-        f"load average of the minute before: {os.getloadavg()[0]:.1f}",  # of what else runs here
+        f"load average of the minute before: {os.getloadavg()[0]:.1f}",  # load of other programs
     ]
 
 
@@ -36,7 +36,7 @@ def processor() -> str:
 
 
 def sync_us(directory: Path) -> float:
-    """The median time of one small synced write, in microseconds."""
+    """Return the median time of a small synced write, in microseconds."""
     path = directory / "sync-probe"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -55,7 +55,7 @@ def sync_us(directory: Path) -> float:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one process uses."""
+    """Resource usage of a process."""
 
     name: str
     pss_mib: float
@@ -63,7 +63,7 @@ class Usage:
 
 
 def usage(process: psutil.Process) -> Usage:
-    """Proportional set size and CPU time of a process."""
+    """Return the proportional set size and CPU time of a process."""
     pss_kib = 0
     for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
@@ -73,7 +73,7 @@ def usage(process: psutil.Process) -> Usage:
 
 
 def short_name(process: psutil.Process) -> str:
-    """`broker`, `worker`, `zygote`, `instance …`: the title, or the subcommand of the command line."""
+    """Return a process's title or subcommand: `broker`, `worker`, `zygote`, `instance …`."""
     words = process.cmdline()
     if "magnetar.cli" in words:
         return words[words.index("magnetar.cli") + 1]
@@ -81,13 +81,13 @@ def short_name(process: psutil.Process) -> str:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """The process and everything below it."""
+    """Return a process and its descendants."""
     top = psutil.Process(pid)
     return [top, *top.children(recursive=True)]
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process alone, in seconds."""
+    """Return the CPU time of a process without its children, in seconds."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
@@ -97,10 +97,10 @@ QUIET_LOOK_S, QUIET_TIMEOUT_S = 0.5, 15.0
 
 
 def wait_until_quiet(pid: int) -> bool:
-    """Wait until a process and all below it use less than a tenth of a core, which an earlier load may delay.
+    """Wait until a process and its descendants use less than a tenth of a core after an earlier load.
 
     Returns:
-        Whether they do; False after `QUIET_TIMEOUT_S`.
+        whether they do; False after `QUIET_TIMEOUT_S`.
     """
     deadline = time.monotonic() + QUIET_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -1,7 +1,7 @@
-"""The benchmark's function written as a user would without functions: receive, call, send, acknowledge.
+"""The benchmark's function as a user would write it without functions: receive, call, send, acknowledge.
 
 `python -m benchmarks.official_loop SERVICE_URL INPUT OUTPUT BATCH` runs until it is stopped. It sends without waiting
-and acknowledges on the receipt, as required for at-least-once and as in Pulsar's own Python instance.
+and acknowledges on receipts, as required for at-least-once and like Pulsar's own Python instance.
 """
 
 from __future__ import annotations

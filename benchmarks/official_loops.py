@@ -1,7 +1,7 @@
-"""The loops of `own_loops` on the official client: the second peers of `benchmarks.loops`.
+"""The loops of `own_loops` on the official client, the second peers of `benchmarks.loops`.
 
 `python -m benchmarks.official_loops KIND SERVICE_URL SOURCE SINK SUBSCRIPTION` runs until it is stopped; the kind
-`lines` stops at the end of the file `SOURCE`. The loops send without waiting and acknowledge on the receipt.
+`lines` stops at the end of the file `SOURCE`. The loops send without waiting and acknowledge on receipts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUBSCRIBED: dict[str, Any] = {
 
 
 def documents(service_url: str, source: str, sink: str, subscription: str) -> None:
-    """See `own_loops.documents`."""
+    """Same as `own_loops.documents`, on the official client."""
     client = official(service_url)
     consumer = client.subscribe(source, subscription, **_SUBSCRIBED)
     producer = official_producer(client, sink, BATCH)
@@ -42,7 +42,7 @@ def documents(service_url: str, source: str, sink: str, subscription: str) -> No
 
 
 def letters(service_url: str, source: str, sink: str, subscription: str) -> None:
-    """See `own_loops.letters`."""
+    """Same as `own_loops.letters`, on the official client."""
     client = official(service_url)
     consumer = client.subscribe(source, subscription, **_SUBSCRIBED)
     producer = official_producer(client, sink, BATCH)
@@ -61,7 +61,7 @@ def letters(service_url: str, source: str, sink: str, subscription: str) -> None
 
 
 def pauses(service_url: str, source: str, _sink: str, subscription: str) -> None:
-    """See `own_loops.pauses`."""
+    """Same as `own_loops.pauses`, on the official client."""
     asyncio.run(_pauses(service_url, source, subscription))
 
 
@@ -80,7 +80,7 @@ async def _called(consumer: Any, message: Any) -> None:
 
 
 def lines(service_url: str, source: str, sink: str, _subscription: str) -> None:
-    """See `own_loops.lines`."""
+    """Same as `own_loops.lines`, on the official client."""
     client = official(service_url)
     producer = official_producer(client, sink, BATCH)
     receipts, sent = Receipts(), 0

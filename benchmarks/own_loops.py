@@ -1,8 +1,8 @@
-"""The benchmarked functions and commands as bare loops on our client; the peers of `benchmarks.loops`.
+"""The benchmarked functions and commands as plain loops on our client, the peers of `benchmarks.loops`.
 
 `python -m benchmarks.own_loops KIND SERVICE_URL SOURCE SINK SUBSCRIPTION` runs until it is stopped; the kind `lines`
-stops at the end of the file `SOURCE`. If possible, the loops receive and send whole entries, which is the client's
-fastest way. They acknowledge an entry once all its outputs are stored, as required for at-least-once.
+stops at the end of the file `SOURCE`. If possible, the loops receive and send whole entries, which is fastest. They
+acknowledge an entry once all its outputs are stored, as required for at-least-once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .load import IN_FLIGHT, RECEIVER_QUEUE
 from .sample_functions import add_total, refuse, wait
 
 CALLS_MAX = 1000
-"""Calls at a time of the loop whose calls wait, as of an async function."""
+"""Maximum number of concurrent waiting calls, as in an async function."""
 LINES_AT_ONCE = 1000
 RECEIVING = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -34,13 +34,13 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 async def opened(
     service_url: str, source: str, sink: str, subscription: str, *, batching: bool = False
 ) -> AsyncIterator[tuple[Consumer, Producer]]:
-    """A consumer of the one topic and a producer of the other."""
+    """Provide a consumer of one topic and a producer of another."""
     sending = ProducerConfig(batching=batching, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
     async with AsyncClient(service_url) as client:
         producer = await client.create_producer(sink, sending)
         consumer = await client.subscribe(source, subscription, RECEIVING)
-        assert isinstance(producer, Producer), f"{sink} has partitions"
-        assert isinstance(consumer, Consumer), f"{source} has partitions"
+        assert isinstance(producer, Producer), f"{sink} is partitioned"
+        assert isinstance(consumer, Consumer), f"{source} is partitioned"
         yield consumer, producer
 
 
@@ -53,11 +53,11 @@ async def documents(service_url: str, source: str, sink: str, subscription: str)
             await producer.ready()
             stored = producer.send_entry(encode_entry(outputs))
             stored.add_done_callback(_when_all_are_stored(1, partial(consumer.ack_entry, entry)))
-            await asyncio.sleep(0)  # receipts and acknowledgements have their turn
+            await asyncio.sleep(0)  # lets receipts and acknowledgements be processed
 
 
 async def letters(service_url: str, source: str, sink: str, subscription: str) -> None:
-    """Receive, call the function, which fails, and send the message to the topic of letters with why; acknowledge."""
+    """Receive, call the failing function, send the message with the error to the dead-letter topic, acknowledge."""
     async with opened(service_url, source, sink, subscription, batching=True) as (consumer, producer):
         while True:
             entry = await consumer.receive_entry()
@@ -79,7 +79,7 @@ async def letters(service_url: str, source: str, sink: str, subscription: str) -
 
 
 def why(error: Exception, topic: str, subscription: str, message_id: object) -> dict[str, str]:
-    """Return the properties of a letter: those of a function's but for the traceback."""
+    """Return the properties of a dead letter, as for a function but without the traceback."""
     return {
         "REAL_TOPIC": topic,
         "REAL_SUBSCRIPTION": subscription,
@@ -92,7 +92,7 @@ def why(error: Exception, topic: str, subscription: str, message_id: object) -> 
 
 
 async def pauses(service_url: str, source: str, _sink: str, subscription: str) -> None:
-    """Receive and call the function that waits, many messages at a time, those of a key one after the other."""
+    """Receive and call the waiting function for many messages concurrently, but sequentially for each key."""
     async with AsyncClient(service_url) as client:
         consumer = await client.subscribe(source, subscription, RECEIVING)
         calls = Calls()
@@ -106,14 +106,14 @@ async def _called(message: Message) -> None:
 
 
 class Calls:
-    """Calls that wait: `CALLS_MAX` at a time, and one of each key."""
+    """Waiting calls: at most `CALLS_MAX` at a time, and one per key."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(CALLS_MAX)
         self._last: dict[str | None, asyncio.Task[None]] = {}
 
     async def start(self, key: str | None, call: Callable[[], Awaitable[None]], done: Callable[[], Any]) -> None:
-        """Begin a call when there is room for it."""
+        """Start a call when the limit permits."""
         await self._room.acquire()
         self._last[key] = asyncio.create_task(self._run(self._last.get(key), call, done))
 
@@ -139,14 +139,14 @@ async def lines(service_url: str, source: str, sink: str, _subscription: str) ->
 
 
 def chunks_of(file: Path) -> Iterator[list[bytes]]:
-    """The lines of a file, without their ends."""
+    """Yield the lines of a file in chunks, without their ends."""
     with file.open("rb") as opened_file:
         while chunk := [line.removesuffix(b"\n") for line in itertools.islice(opened_file, LINES_AT_ONCE)]:
             yield chunk
 
 
 def _when_all_are_stored(count: int, then: Callable[[], Any]) -> Callable[[asyncio.Future[Any]], None]:
-    """Return what takes `count` receipts, and calls `then` after the last one."""
+    """Return a callback for `count` receipts that calls `then` after the last one."""
     left = count
 
     def take(receipt: asyncio.Future[Any]) -> None:

@@ -24,25 +24,25 @@ TIMEOUT_S = 60.0
 
 
 class Publisher(NamedTuple):
-    """What publishes: `send` takes a partition and a payload, `flush` returns when all is stored."""
+    """A publisher: `send` takes a partition and a payload, `flush` returns when all messages are stored."""
 
     send: Callable[[int, bytes], None]
     flush: Callable[[], None]
 
 
 def payload(number: int, now_ns: int) -> bytes:
-    """Return a row."""
+    """Return the payload of a row."""
     return b"%d %d " % (number, now_ns) + b"x" * (SIZE_BYTES - len(b"%d %d " % (number, now_ns)))
 
 
 def parse(row: bytes) -> tuple[int, int]:
-    """Return the number and the time of a row, in nanoseconds."""
+    """Return the number of a row, and its time in nanoseconds."""
     number, sent_ns, _ = row.split(b" ", 2)
     return int(number), int(sent_ns)
 
 
 def main(system: str, address: str, topic: str, partitions: int, rate: float, count: int) -> float:
-    """Publish `count` rows; return the rows per second."""
+    """Publish `count` rows; return rows per second."""
     publisher = {KAFKA: _to_kafka, OURS: _to_us}[system](address, topic, partitions)
     places = itertools.cycle(range(partitions))
     began = time.perf_counter()
@@ -65,7 +65,7 @@ def _to_kafka(address: str, topic: str, _partitions: int) -> Publisher:
 
     def told(error: object, _message: object) -> None:
         if error is not None:
-            raise RuntimeError(f"not stored: {error}")
+            raise RuntimeError(f"row was not stored: {error}")
 
     def send(partition: int, row: bytes) -> None:
         producer.produce(topic, row, partition=partition, on_delivery=told)
@@ -73,7 +73,7 @@ def _to_kafka(address: str, topic: str, _partitions: int) -> Publisher:
 
     def flush() -> None:
         if left := producer.flush(TIMEOUT_S):
-            raise TimeoutError(f"{left} rows are not in Kafka after {TIMEOUT_S:g} s")
+            raise TimeoutError(f"{left} rows were not stored by Kafka within {TIMEOUT_S:g} s")
 
     return Publisher(send, flush)
 
@@ -96,7 +96,7 @@ def _to_us(address: str, topic: str, partitions: int) -> Publisher:
 
     def told(result: object, _message_id: object) -> None:
         if result != pulsar.Result.Ok:
-            raise RuntimeError(f"not stored: {result}")
+            raise RuntimeError(f"row was not stored: {result}")
 
     def send(partition: int, row: bytes) -> None:
         producers[partition].send_async(row, told)

@@ -1,4 +1,4 @@
-"""Parameters of all benchmarks: durations, repeats, and directory."""
+"""Parameters of all benchmarks: duration, repeats, and directory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.servers import Server, running
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure.
+    """Parameters of a benchmark run.
 
     Attributes:
-        seconds: of load in one measurement.
-        repeats: of each measurement; the median counts.
-        directory: below which brokers keep their data.
-        is_quick: a look is wanted, no figure: the smaller sizes are enough.
+        seconds: seconds of load per measurement.
+        repeats: number of measurements, of which the median is used.
+        directory: parent directory for the data of brokers.
+        is_quick: whether a quick check without exact figures is sufficient, with smaller sizes.
     """
 
     seconds: float
@@ -30,7 +30,7 @@ class Plan:
 
     @contextlib.contextmanager
     def server(self, kind: str, *flags: str) -> Iterator[Server]:
-        """A fresh broker or standalone whose data vanishes afterwards."""
+        """Run a fresh broker or standalone, and delete its data afterwards."""
         directory = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.directory))
         try:
             with running(kind, directory, *flags) as server:

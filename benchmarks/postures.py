@@ -1,7 +1,8 @@
 """Servers that differ only in their security settings: none, with tokens, with TLS, and with both.
 
-Each has its own broker, so that the plain one does not authenticate clients. With tokens, the helpers that fill topics
-and count connect without one, as an anonymous role with all permissions; the measured clients use a token.
+Each has its own broker, so that the plain one does not authenticate clients. If tokens are used, helpers that fill
+topics and count messages connect without one, as an anonymous role with all permissions; the measured clients use a
+token.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ ADMIN, NOBODY = "bench", "nobody"
 
 @dataclass(frozen=True)
 class Posture:
-    """How a server is secured.
+    """Security settings of a server.
 
     Attributes:
-        name: what its figures are called.
-        has_token: everybody shows a token, and authorization decides what its role may.
-        has_tls: what is measured connects by TLS.
+        name: name in figures.
+        has_token: whether clients use tokens, and authorization is enabled.
+        has_tls: whether the measured clients use TLS.
     """
 
     name: str
@@ -49,13 +50,13 @@ POSTURES = (PLAIN, *SECURED)
 
 @dataclass
 class Site:
-    """A running broker, and perhaps a functions worker, of one posture.
+    """A running broker, and optionally a functions worker, with the same security settings.
 
     Attributes:
-        posture: how it is secured.
-        authority: of its certificate.
-        broker: its process.
-        worker: its process; None without functions.
+        posture: security settings.
+        authority: authority of its certificate.
+        broker: broker process.
+        worker: worker process; None without functions.
     """
 
     posture: Posture
@@ -65,23 +66,23 @@ class Site:
 
     @property
     def service_url(self) -> str:
-        """Where what is measured connects to."""
+        """Return the broker address for measured clients."""
         if not self.posture.has_tls:
             return self.broker.service_url
         return str(self.broker.addresses["brokerServiceUrlTls"])
 
     @property
     def admin_url(self) -> str:
-        """The REST interface, likewise."""
+        """Return the REST address for measured clients."""
         return str(self.broker.addresses["webServiceUrlTls"]) if self.posture.has_tls else self.broker.web_url
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a REST request shows to be the role that is measured."""
+        """Return the headers that authenticate REST requests as the measured role."""
         return {"Authorization": f"Bearer {token(ADMIN)}"} if self.posture.has_token else {}
 
     def client_settings(self) -> dict[str, Any]:
-        """The settings of our client."""
+        """Return the settings for our client."""
         settings: dict[str, Any] = {}
         if self.posture.has_token:
             settings |= {"auth_plugin": "token", "auth_params": f"token:{token(ADMIN)}"}
@@ -90,7 +91,7 @@ class Site:
         return settings
 
     def official_settings(self) -> dict[str, Any]:
-        """The settings of the official client."""
+        """Return the settings for the official client."""
         settings: dict[str, Any] = {}
         if self.posture.has_token:
             settings["authentication"] = pulsar.AuthenticationToken(token(ADMIN))
@@ -103,7 +104,7 @@ class Site:
 def sites(
     plan: Plan, postures: Sequence[Posture] = POSTURES, *, with_functions: bool = False
 ) -> Iterator[dict[Posture, Site]]:
-    """Servers of these postures, running; their data vanishes with the plan's directory."""
+    """Run servers with these security settings; their data is deleted with the plan's directory."""
     directory = plan.directory / ("postures-functions" if with_functions else "postures")
     authority = Authority(directory / "ca")
     with contextlib.ExitStack() as stack:

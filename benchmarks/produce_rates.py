@@ -1,9 +1,8 @@
-"""`magnetar produce --lines` on a large file, compared with other ways to send the lines of a file.
+"""`magnetar produce --lines` on a large file, compared with other methods of sending the lines of a file.
 
 The file contains the lines of Python's standard library, like `magnetar demo`, repeated as often as needed. Commands
 and loops are timed from start to end, including interpreter start and connection. The demo's publisher, the source
-`file`, is measured differently: it never ends, so its rate is a slope. Every topic is read back and compared with the
-file, line by line.
+`file`, never ends, so its rate is a slope. Every topic is read back and compared with the file, line by line.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from .plan import Plan
 
 LINES, QUICK_LINES = 1_500_000, 300_000
 OFFICIAL_SHARE = 10
-"""The loop on the official client gets one in so many lines."""
+"""Ratio of all lines to those sent by the loop on the official client."""
 
 
 def measure_produce(plan: Plan) -> Iterator[Figure]:
-    """Rates of lines by the command, by loops and by the demo's source."""
+    """Measure line rates of the command, of loops and of the demo's source."""
     lines = corpus_lines(QUICK_LINES if plan.is_quick else LINES)
     directory = plan.directory / "lines"
     whole, short = directory / "whole" / "lines.txt", directory / "short" / "lines.txt"
@@ -61,7 +60,7 @@ def measure_produce(plan: Plan) -> Iterator[Figure]:
 
 
 def corpus_lines(count: int) -> list[bytes]:
-    """Return so many lines of the demo's corpus, from its begin on again when it ends; none with a carriage return."""
+    """Return lines of the demo's corpus, repeated as needed, without those that contain a carriage return."""
     lines: list[bytes] = []
     while len(lines) < count:
         lines += [line for file in Corpus(standard_library()) for line in file.lines if b"\r" not in line]
@@ -69,7 +68,7 @@ def corpus_lines(count: int) -> list[bytes]:
 
 
 def write_lines(file: Path, lines: Sequence[bytes]) -> None:
-    """Make a file of lines."""
+    """Write lines to a file."""
     file.parent.mkdir(parents=True)
     file.write_bytes(b"".join(line + b"\n" for line in lines))
 
@@ -79,7 +78,7 @@ def _produce(server: Server, topic: str, file: Path) -> list[str]:
 
 
 def _command(server: Server, words: Sequence[str], topic: str, lines: Sequence[bytes]) -> Rate:
-    """The rate of a command that sends lines to a topic."""
+    """Return the rate of a command that sends lines to a topic."""
     hold(server.service_url, topic, COMPARED)
     began = time.perf_counter()
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -87,13 +86,13 @@ def _command(server: Server, words: Sequence[str], topic: str, lines: Sequence[b
     took_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}")
+        raise RuntimeError(f"{' '.join(words)} exited with code {process.returncode}")
     compare_lines(read_outputs(server.service_url, topic, len(lines)), lines)
     return Rate(len(lines) / took_s, (used.ru_utime + used.ru_stime) / len(lines) * 1e6)
 
 
 def _source(server: Server, file: Path, lines: Sequence[bytes]) -> float:
-    """Lines per second of the demo's source."""
+    """Return lines per second of the demo's source."""
     topic = "source"
     hold(server.service_url, topic, COMPARED)
     rest = Admin(server.web_url)
@@ -106,13 +105,13 @@ def _source(server: Server, file: Path, lines: Sequence[bytes]) -> float:
 
 
 def compare_lines(found: Sequence[bytes], lines: Sequence[bytes]) -> None:
-    """Compare what lies in a topic with the lines that were sent.
+    """Compare the messages in a topic with the sent lines.
 
     Raises:
-        AssertionError: a line is something else, or missing.
+        AssertionError: a line is wrong or missing.
     """
     if len(found) != len(lines):
-        raise AssertionError(f"{len(found)} messages of {len(lines)} lines")
+        raise AssertionError(f"got {len(found)} messages for {len(lines)} lines")
     for number, (message, line) in enumerate(zip(found, lines, strict=True), 1):
         if message != line:
-            raise AssertionError(f"line {number} came as {message[:120]!r}, expected {line[:120]!r}")
+            raise AssertionError(f"wrong line {number}, {message[:120]!r}: expected {line[:120]!r}")

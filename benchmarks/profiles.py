@@ -1,6 +1,6 @@
-"""Where the time goes: a sampling profile of a server process under each kind of load, for PROFILES.md.
+"""Where time is spent: a sampling profile of a server process under each kind of load, for PROFILES.md.
 
-`make profiles ARGS='[NAME …] [--write]'`. Needs py-spy and the right to trace own processes.
+`make profiles ARGS='[NAME …] [--write]'`. Requires py-spy and permission to trace own processes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Report = list[str]
 
 
 def py_spy() -> Path:
-    """Return the program, wherever the environment's libraries come from."""
+    """Return the path of py-spy, which may be in another environment."""
     package = distribution("py-spy")
     return next(Path(str(package.locate_file(file))).resolve() for file in package.files or () if file.name == "py-spy")
 
 
 class Sampler:
-    """py-spy on one process, from `start` to `stop`; only samples that hold a CPU count."""
+    """Samples one process with py-spy, from `start` to `stop`; only samples on a CPU count."""
 
     def __init__(self, pid: int, directory: Path) -> None:
         self._file = directory / f"{pid}.raw"
@@ -58,7 +58,7 @@ class Sampler:
         )
 
     def stop(self) -> Report:
-        """Lines of Markdown: the frames that cost most, by themselves and with what they call."""
+        """Stop sampling; return Markdown lines with the most expensive frames, by own and by total time."""
         self._process.send_signal(2)  # SIGINT ends a recording and writes it
         self._process.wait(30)
         own: Counter[str] = Counter()
@@ -76,14 +76,14 @@ class Sampler:
 
 
 def shorten(frame: str) -> str:
-    """`function (file)` without line numbers and without the path to the environment."""
+    """Shorten a frame to `function (file)`, without line numbers and the path of the environment."""
     frame = re.sub(r":\d+\)$", ")", frame)
     return re.sub(r"\(.*/((?:[\w-]+/){0,2}[\w.-]+)\)$", r"(\1)", frame)
 
 
 @contextlib.contextmanager
 def sampled(pid: int, directory: Path, title: str, report: Report) -> Iterator[None]:
-    """Add the profile of a process during the body to the report, and what the kernel says it used."""
+    """Add the profile of a process during the context to the report, with the kernel's resource statistics."""
     process = psutil.Process(pid)
     cpu, io = process.cpu_times(), process.io_counters()
     sampler = Sampler(pid, directory)
@@ -117,7 +117,7 @@ def profile_consume(plan: Plan, report: Report) -> None:
 
 
 def profile_client(plan: Plan, report: Report) -> None:
-    """The publishing side: this very process runs the load in another thread while py-spy looks at it."""
+    """Profile the publishing client: this process generates load in another thread while py-spy samples it."""
     for batch in (1000, 1):
         with plan.server("broker") as server:
             load = threading.Thread(target=publish, args=(server.service_url, "t", Shape(batch, 100), plan.seconds))
@@ -167,7 +167,9 @@ PROFILES_OF: dict[str, Callable[[Plan, Report], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROFILES_OF)}; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"profiles to measure, of {', '.join(PROFILES_OF)} (default: all)"
+    )
     parser.add_argument("--write", action="store_true", help="write benchmarks/PROFILES.md")
     parser.add_argument("--seconds", type=float, default=4.0)
     arguments = parser.parse_args()
@@ -179,8 +181,8 @@ def main() -> int:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     text = (
-        "# Where the time goes\n\nWritten by `make profiles ARGS=--write`: samples of py-spy, all threads, only those\n"
-        "that hold a CPU. Compiled modules have no frames of their own: their time counts for the caller.\n\n"
+        "# Where time is spent\n\nWritten by `make profiles ARGS=--write`: py-spy samples of all threads running\non"
+        " a CPU. Compiled modules do not appear as frames: their time is attributed to the caller.\n\n"
     )
     text += "\n".join(report)
     print(text)

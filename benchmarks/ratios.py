@@ -1,11 +1,11 @@
-"""Comparing two sets of measurements that were made in pairs: the ratio, and how sure it is; pure.
+"""Comparison of paired measurements: the ratio and its confidence interval; pure.
 
-A machine that others share is faster at one time than at another, by more than what a change makes out. So both trees
-are measured one right after the other, and only the quotient within such a pair counts. Quotients are averaged as
-logarithms: twice as fast and half as fast are equally far from the same. The interval is Student's, for few pairs.
+The speed of a shared machine varies more than the effect of a change. So both trees are measured in direct succession,
+and only the quotient within such a pair is used. Quotients are averaged as logarithms, so that twice as fast and half
+as fast are equally far from 1. The interval uses Student's t, as there are few pairs.
 
-A row is slower only if the whole interval lies below `SLOWER_BELOW`: noise widens the interval, and so excuses a row
-rather than accuses it. More repeats narrow it.
+A row counts as slower only if the whole interval is below `SLOWER_BELOW`. Noise widens the interval, which avoids false
+positives; more repeats narrow it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 SLOWER_BELOW = 0.95
 PAIRS_MIN = 3
-"""Fewer quotients say nothing about their spread."""
+"""Minimum number of pairs for estimating the spread."""
 
-# Student's t, 97.5 % quantile, by degrees of freedom 1 to 30; beyond that the value for 30 is a little too large.
+# Student's t, 97.5 % quantile, by degrees of freedom 1 to 30; for more, the value for 30 is slightly too large.
 _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -28,7 +28,7 @@ _T = (
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How the new tree compares with the base; above 1 it is better, whatever the unit.
+    """The ratio of the new tree to the base; above 1 is better for all units.
 
     Attributes:
         value: the geometric mean of the quotients.
@@ -42,7 +42,7 @@ class Ratio:
 
     @property
     def is_slower(self) -> bool:
-        """Whether the new tree is slower beyond doubt."""
+        """Whether the new tree is significantly slower."""
         return self.high < SLOWER_BELOW
 
     def __str__(self) -> str:
@@ -54,16 +54,16 @@ def compare(new: Sequence[float], base: Sequence[float], *, more_is_better: bool
 
     Args:
         new: measurements of the new tree.
-        base: of the base; each belongs to the one of `new` at its place.
-        more_is_better: False for times and sizes, whose quotients are turned round.
+        base: measurements of the base, in the same order as `new`.
+        more_is_better: False for times and sizes, whose quotients are inverted.
 
     Raises:
         ValueError: there are too few pairs, or a measurement is not positive and finite.
     """
     if len(new) != len(base) or len(new) < PAIRS_MIN:
-        raise ValueError(f"{len(new)} and {len(base)} measurements; at least {PAIRS_MIN} pairs are needed")
+        raise ValueError(f"got {len(new)} and {len(base)} measurements, at least {PAIRS_MIN} pairs are required")
     if not all(math.isfinite(value) and value > 0 for value in (*new, *base)):
-        raise ValueError("a measurement is not positive: nothing was measured")
+        raise ValueError("measurements must be positive: nothing was measured")
     sign = 1 if more_is_better else -1
     logs = [sign * math.log(ours / theirs) for ours, theirs in zip(new, base, strict=True)]
     middle = statistics.fmean(logs)

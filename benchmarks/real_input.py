@@ -1,12 +1,11 @@
-"""Input as applications send it, written by the official Python client: two shapes, three batch sizes.
+"""Realistic input, written by the official Python client: two shapes, three batch sizes.
 
-*Plain* messages are 100 equal bytes each, a letter; *application* messages are JSON of 40 to 110 bytes with a partition
-key, an event time and one property. Two more shapes are application messages for one purpose each: with 10,000 keys
-instead of 1000, and sent under a JSON schema. Those of `json_documents` are for functions that take dicts. The official
-client writes some ten thousand of them once per shape and batch size, as many as it does in a second or two; what it
-sent stays in a file. Topics are then filled by sending those entries, checksum, metadata and all, as often as it takes,
-so every byte that a reader sees is the official client's. Beside them stands input of our own client's encoder, under
-the same interface.
+*Plain* messages are 100 equal letters each; *application* messages are JSON of 40 to 110 bytes with a partition key, an
+event time and one property. Two more shapes are application messages with 10,000 keys instead of 1000, and with a JSON
+schema. The shapes of `json_documents` are for functions that take dicts. The official client writes about ten thousand
+messages once per shape and batch size, which takes a second or two, and the entries are saved to a file. Topics are
+then filled by sending these entries repeatedly, including checksum and metadata, so readers only see bytes of the
+official client. Input from our own client's encoder has the same interface.
 """
 
 from __future__ import annotations
@@ -45,31 +44,33 @@ SHAPES = (PLAIN, APPLICATION)
 MANY_KEYS, TYPED = "application with 10,000 keys", "application with a schema"
 BATCHES = (1000, 50, 1)
 DISTINCT = {1000: 60_000, 50: 30_000, 1: 10_000}
-"""Messages that the official client writes; longer input repeats them."""
+"""Number of messages written by the official client; longer input repeats them."""
 SIZE_BYTES = 100
 JSON_BYTES_MIN, JSON_BYTES_MAX = 40, 110
 DISTINCT_MANY_KEYS = 40_000
-"""The same of `MANY_KEYS`: at random, all but 2 % of the keys are in so many."""
+"""Number of messages for `MANY_KEYS`, in which all but 2 % of the random keys occur."""
 DISTINCT_DOCUMENTS = 20_000
-"""The same of the shapes of `json_documents`."""
+"""Number of messages for the shapes of `json_documents`."""
 KEYS, MANY = 1000, 10_000
 SEED = 14
 FIRST_EVENT_MS = 1_700_000_000_000
 BATCH_WAIT_MS = 10_000
-"""A batch is sent when it is full: in Python it takes longer than the usual 10 ms to fill one of 1000."""
+"""Maximum batch delay, so that only full batches are sent: filling one of 1000 takes longer in Python than the usual 10
+ms.
+"""
 AT_ONCE = 500_000
-"""Lines in memory while a topic is filled."""
+"""Number of lines in memory while a topic is filled."""
 READ_TIMEOUT_S = 60.0
-_HEAD = struct.Struct(">II")  # messages of an entry, bytes of its payload section
+_HEAD = struct.Struct(">II")  # number of messages in an entry, bytes of its payload section
 
 
 class Input(Protocol):
-    """What fills a topic.
+    """Input that fills a topic.
 
     Attributes:
-        name: what it is called in a row: a shape, or `OWN`.
-        batch: messages in an entry.
-        table: where its rows stand.
+        name: name in figures: a shape, or `OWN`.
+        batch: number of messages per entry.
+        table: table of its figures.
     """
 
     @property
@@ -82,13 +83,13 @@ class Input(Protocol):
     def table(self) -> Table: ...
 
     def payloads(self, count: int) -> list[bytes]:
-        """The first `count` payloads, in order."""
+        """Return the first `count` payloads, in order."""
 
     def total_bytes(self, count: int) -> int:
-        """The size of the first `count` payloads."""
+        """Return the size of the first `count` payloads."""
 
     def fill(self, service_url: str, topic: str, count: int) -> None:
-        """Publish the first `count` messages; a multiple of `batch`."""
+        """Publish the first `count` messages, a multiple of `batch`."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,11 @@ class OwnInput:
     table: Table = Table.OWN
 
     def payloads(self, count: int) -> list[bytes]:
-        """The first `count` lines."""
+        """Return the first `count` lines."""
         return payloads_of(self.size_bytes, count)
 
     def total_bytes(self, count: int) -> int:
-        """The size of the first `count` lines."""
+        """Return the size of the first `count` lines."""
         return count * self.size_bytes
 
     def fill(self, service_url: str, topic: str, count: int) -> None:
@@ -117,7 +118,7 @@ class OwnInput:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the official client sent at once: payload section and how many messages it has."""
+    """An entry sent by the official client: payload section and number of messages."""
 
     section: bytes
     messages: int
@@ -133,30 +134,30 @@ class OfficialInput:
     table: Table = Table.OFFICIAL
 
     def payloads(self, count: int) -> list[bytes]:
-        """The first `count` payloads."""
+        """Return the first `count` payloads."""
         return [message.payload for message in self.messages(count)]
 
     def keys(self, count: int) -> list[str | None]:
-        """The first `count` partition keys."""
+        """Return the first `count` partition keys."""
         return [message.key for message in self.messages(count)]
 
     def messages(self, count: int) -> list[Message]:
-        """The first `count` messages; some ten thousand, repeated."""
+        """Return the first `count` messages, repeating the written ones."""
         written = messages_of(self.name, distinct(self.name, self.batch))
         return list(itertools.islice(itertools.cycle(written), count))
 
     def total_bytes(self, count: int) -> int:
-        """The size of the first `count` payloads."""
+        """Return the size of the first `count` payloads."""
         return sum(map(len, self.payloads(count)))
 
     def fill(self, service_url: str, topic: str, count: int) -> None:
-        """Send entries until the topic has `count` messages more."""
+        """Send entries with `count` messages to the topic."""
         self.publish(service_url, topic, count)
 
     def publish(self, service_url: str, topic: str, count: int) -> float:
-        """Send entries as `fill` does; return the seconds from the first one to the last receipt."""
+        """Send entries like `fill`; return the seconds from the first one to the last receipt."""
         if count % self.batch:
-            raise ValueError(f"{count} messages are no whole number of batches of {self.batch}")
+            raise ValueError(f"{count} messages are not a multiple of the batch size {self.batch}")
         is_typed = self.name == TYPED
         if is_typed:
             _give_schema(service_url, topic)
@@ -166,7 +167,7 @@ class OfficialInput:
 
 @dataclass(frozen=True)
 class Message:
-    """One message as an application hands it to its client."""
+    """A message as an application passes it to its client."""
 
     payload: bytes
     key: str | None = None
@@ -174,8 +175,8 @@ class Message:
     properties: dict[str, str] | None = None
 
 
-class _Event(Record):  # type: ignore[misc]  # the official client has no types
-    """The payload of an application message, as a schema has it."""
+class _Event(Record):  # type: ignore[misc]  # the official client is untyped
+    """The payload of an application message, as a schema class."""
 
     id = Long()
     user = String()
@@ -183,18 +184,18 @@ class _Event(Record):  # type: ignore[misc]  # the official client has no types
 
 
 class EncodedJson(JsonSchema):  # type: ignore[misc]
-    """The JSON schema of application messages, for a producer that is given what is encoded already."""
+    """The JSON schema of application messages, for producers of already encoded payloads."""
 
     def __init__(self) -> None:
         super().__init__(_Event)
 
     def encode(self, obj: bytes) -> bytes:
-        """The payload itself."""
+        """Return the payload unchanged."""
         return obj
 
 
 def distinct(shape: str, batch: int) -> int:
-    """Return how many messages of a shape the official client writes."""
+    """Return the number of messages that the official client writes for a shape."""
     if shape in json_documents.SIZES_BYTES:
         return DISTINCT_DOCUMENTS
     return DISTINCT_MANY_KEYS if shape == MANY_KEYS else DISTINCT[batch]
@@ -202,7 +203,7 @@ def distinct(shape: str, batch: int) -> int:
 
 @functools.cache
 def messages_of(shape: str, count: int) -> Sequence[Message]:
-    """Return the first `count` messages of a shape; pure, always the same."""
+    """Return the first `count` messages of a shape; deterministic."""
     if shape == PLAIN:
         letters = [letter.encode() * SIZE_BYTES for letter in string.ascii_letters]
         return [Message(letters[number % len(letters)]) for number in range(count)]
@@ -227,13 +228,13 @@ def _event(number: int, rng: random.Random, keys: int) -> Message:
 
 
 def inputs(plan: Plan, batch: int, *, own: bool = True) -> list[Input]:
-    """Return the official client's input of each shape in batches of `batch`, and our client's beside it."""
+    """Return the official client's input of each shape in batches of `batch`, and our own client's input."""
     found: list[Input] = [official_input(plan, shape, batch) for shape in SHAPES]
     return [*found, OwnInput(batch)] if own else found
 
 
 def official_input(plan: Plan, shape: str, batch: int) -> OfficialInput:
-    """Return the official client's input of a shape; it is written once for all benchmarks of a directory."""
+    """Return the official client's input of a shape, which is written once for all benchmarks in a directory."""
     file = plan.directory / "official-input" / f"{shape}-{batch}".replace(" ", "-")
     if not file.exists():
         entries = _written(plan, shape, batch)
@@ -264,7 +265,7 @@ def _written(plan: Plan, shape: str, batch: int) -> list[Entry]:
     if sizes != {batch}:
         raise AssertionError(f"the official client sent entries of {sorted(sizes)} messages, not of {batch}")
     if payloads != [message.payload for message in messages]:
-        raise AssertionError(f"the official client's entries of {shape} messages are not what it was given")
+        raise AssertionError(f"the official client's entries of {shape} messages differ from its input")
     return entries
 
 
@@ -275,10 +276,10 @@ def _publish(service_url: str, topic: str, messages: Sequence[Message], batch: i
             topic,
             schema=EncodedJson() if is_typed else BytesSchema(),
             batching_enabled=batch > 1,
-            batching_max_messages=max(batch, 2),  # it refuses 1 even where batching is off
+            batching_max_messages=max(batch, 2),  # it rejects 1 even if batching is disabled
             batching_max_allowed_size_in_bytes=4 * 1024 * 1024,
             batching_max_publish_delay_ms=BATCH_WAIT_MS,
-            batching_type=pulsar.BatchingType.Default,  # batches by arrival, not by key
+            batching_type=pulsar.BatchingType.Default,  # batches in order of arrival, not by key
             max_pending_messages=IN_FLIGHT,
             block_if_queue_full=True,
         )
@@ -306,14 +307,16 @@ async def _entries(service_url: str, topic: str, count: int) -> tuple[list[Entry
         consumer = await client.subscribe(topic, "keep", config)
         while len(payloads) < count:
             entry = await consumer.receive_entry()
-            entries.append(Entry(bytes(entry._payload), entry.num_messages))  # before it is decoded: then it is gone
+            entries.append(
+                Entry(bytes(entry._payload), entry.num_messages)
+            )  # get the entry before decoding, which discards it
             payloads += entry.payloads
             consumer.ack_entry(entry)
     return entries, payloads
 
 
 def _give_schema(service_url: str, topic: str) -> None:
-    """Have the official client bring the schema of `TYPED`."""
+    """Register the schema of `TYPED` with the official client."""
     client = official(service_url)
     try:
         client.create_producer(topic, schema=EncodedJson()).close()
@@ -325,13 +328,13 @@ async def _send(service_url: str, topic: str, entries: Iterator[Entry], *, is_ty
     config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
     async with AsyncClient(service_url, ClientConfig()) as client:
         if is_typed:
-            # Not above: a tree that `benchmarks.against` compares with may be older than it.
+            # Not imported at the top: `benchmarks.against` may compare with a tree that does not have it yet.
             from magnetar.client import AutoProduceBytesSchema
 
             producer = (await client.create_producer(topic, config, schema=AutoProduceBytesSchema())).producer
         else:
             producer = await client.create_producer(topic, config)
-        assert isinstance(producer, Producer), f"{topic} has partitions"
+        assert isinstance(producer, Producer), f"{topic} is partitioned"
         began = time.perf_counter()
         for number, entry in enumerate(entries):
             await producer.ready()

@@ -1,6 +1,6 @@
-"""results.json: what each benchmark gave when it was last written, and on what; RESULTS.md is made of it.
+"""results.json: the latest results of each benchmark with its machine, from which RESULTS.md is generated.
 
-Groups are measured one by one, so the rows of RESULTS.md may come from different runs: each says from which.
+Groups are measured separately, so rows of RESULTS.md may come from different runs, which are listed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FILE_NAME = "results.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One benchmark, measured once.
+    """One run of a benchmark.
 
     Attributes:
-        group: that it belongs to.
-        command: what measured it.
-        revision: of the repository, empty if that is unknown.
-        date: ISO 8601, of the end.
-        machine: lines about what it ran on.
-        repeats: measurements of each figure.
-        seconds: that it took.
-        figures: what it gave.
+        group: group of the benchmark.
+        command: command that ran it.
+        revision: revision of the repository; empty if unknown.
+        date: end of the run, ISO 8601.
+        machine: description of the machine, in lines.
+        repeats: number of measurements per figure.
+        seconds: duration.
+        figures: results.
     """
 
     group: str
@@ -50,7 +50,7 @@ def read(file: Path) -> dict[str, Run]:
 
 
 def merge(runs: Mapping[str, Run], file: Path) -> dict[str, Run]:
-    """Write these runs in the place of former ones of the same benchmarks; return all that there are now."""
+    """Replace the stored runs of these benchmarks; return all stored runs."""
     found = {**read(file), **runs}
     file.write_text(json.dumps({name: _fields(run) for name, run in sorted(found.items())}, indent=1) + "\n")
     return found

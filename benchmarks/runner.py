@@ -1,4 +1,4 @@
-"""Running benchmarks: their options, what each is given, what is printed and written."""
+"""Runs benchmarks: options, parameters, and output."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ from .plan import Plan
 SECONDS, QUICK_SECONDS = 2.0, 0.7
 REPEATS = 3
 PULSAR_FUNCTIONS, PULSAR_PUBLISH = "pulsar-functions", "pulsar-publish"
-"""The benchmarks beside Apache Pulsar, which need one and stand in no group of `make bench`."""
+"""The benchmarks that compare with Apache Pulsar, require one, and are in no group of `make bench`."""
 SPARK_KAFKA = "spark-kafka"
-"""The same beside Apache Kafka."""
+"""The benchmark that compares with Apache Kafka, also in no group."""
 ORDER = (PULSAR_FUNCTIONS, PULSAR_PUBLISH, SPARK_KAFKA, *BENCHMARKS)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what all commands that measure understand."""
-    parser.add_argument("--quick", action="store_true", help="short measurements, once each: a look, not a figure")
-    parser.add_argument("--write", action="store_true", help="write the rows into benchmarks/RESULTS.md")
+    """Add the options common to all measuring commands."""
+    parser.add_argument("--quick", action="store_true", help="short single measurements, without exact figures")
+    parser.add_argument("--write", action="store_true", help="write the rows to benchmarks/RESULTS.md")
     parser.add_argument(
-        "--directory", type=Path, help="where brokers keep their data; default: the system's for temporary files"
+        "--directory",
+        type=Path,
+        help="directory for data of brokers (default: the system's directory for temporary files)",
     )
 
 
 @contextlib.contextmanager
 def commissioned(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[Commission]:
-    """What the options of `add_options` ask for, with a directory that vanishes at the end."""
+    """Provide the commission for the options of `add_options`, with a directory that is deleted at the end."""
     if arguments.quick and arguments.write:
-        parser.error("--quick measures too short for figures that are written: leave out one of them")
+        parser.error("--quick cannot be combined with --write: its measurements are too short")
     directory = Path(tempfile.mkdtemp(prefix="magnetar-bench-", dir=arguments.directory))
     try:
         description = machine.describe(directory, f"magnetar ({variant()})")
@@ -56,12 +58,12 @@ def commissioned(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
 
 @dataclass(frozen=True)
 class Commission:
-    """How benchmarks are run.
+    """How to run benchmarks.
 
     Attributes:
-        plan: what each is given.
-        machine: lines about what they run on.
-        written_in: the directory of the results.json and RESULTS.md that their figures go into; None if into none.
+        plan: parameters of all benchmarks.
+        machine: description of the machine, in lines.
+        written_in: directory of results.json and RESULTS.md to write; None to write nothing.
     """
 
     plan: Plan
@@ -69,15 +71,15 @@ class Commission:
     written_in: Path | None
 
     def run(self, group: str, command: str, benchmarks: Mapping[str, Benchmark]) -> list[str]:
-        """Run the benchmarks of a group, print their figures and write those of all that did not fail.
+        """Run the benchmarks of a group, print their figures, and write those of successful ones.
 
         Args:
-            group: its name.
-            command: what runs it again.
-            benchmarks: by name.
+            group: group name.
+            command: command that repeats the run.
+            benchmarks: benchmarks by name.
 
         Returns:
-            The names of those that failed.
+            names of failed benchmarks.
         """
         began = time.monotonic()
         runs: dict[str, results.Run] = {}
@@ -91,7 +93,7 @@ class Commission:
                 for figure in measure(self.plan):
                     figures.append(figure)
                     print("  ".join(cell for cell in figure.cells() if cell), flush=True)
-            except Exception as exc:  # noqa: BLE001  one broken benchmark must not cost the others' figures
+            except Exception as exc:  # noqa: BLE001  a failing benchmark must not affect others
                 failed.append(name)
                 print(f"{name}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
             shown += figures
@@ -105,7 +107,7 @@ class Commission:
         took_s = time.monotonic() - began
         print(f"\n{table(shown)}\n{group}: {took_s:.0f} s" + (f"; failed: {', '.join(failed)}" if failed else ""))
         if took_s > MINUTES_MAX * 60:
-            print(f"{group}: more than {MINUTES_MAX} minutes, the group has to be cut", file=sys.stderr)
+            print(f"{group} took more than {MINUTES_MAX} minutes: split the group", file=sys.stderr)
         sys.stdout.flush()
         return failed
 

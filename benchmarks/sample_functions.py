@@ -1,6 +1,6 @@
-"""Functions that a worker gets this very file of, and that the loops beside it call: both do the same.
+"""Functions that are deployed to a worker as this file, and called by the equivalent loops.
 
-It imports nothing but the standard library, as a worker takes it alone.
+It only imports the standard library, as it is deployed alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ def refuse(text: str) -> str:
 
 
 async def wait(text: str) -> str:
-    """Take a while, as a question to another service does."""
+    """Wait, like a request to another service."""
     await asyncio.sleep(PAUSE_S)
     return text + "!"

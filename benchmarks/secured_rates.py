@@ -1,7 +1,7 @@
-"""What TLS and tokens cost: publishing and functions on servers of each posture, as shares of the plain one's rates.
+"""The cost of TLS and tokens: publish and function rates with each security setting, as shares of the plain rates.
 
-In each repeat all postures are measured one right after the other, and only the quotient within a repeat counts: the
-machine is faster at one time than at another, by more than what is measured. Each repeat begins with another posture.
+In each repeat, all postures are measured in direct succession, and only the quotients within a repeat are used, as the
+machine's speed varies more than the measured effect. Each repeat starts with another posture.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WARM_S = 0.3
 
 @dataclass(frozen=True)
 class Rate:
-    """What one measurement gave.
+    """Result of one measurement.
 
     Attributes:
-        per_s: messages a second.
-        cpu_us: microseconds of CPU that the broker took for a message.
+        per_s: messages per second.
+        cpu_us: broker CPU time per message, in microseconds.
     """
 
     per_s: float
@@ -42,11 +42,11 @@ class Rate:
 
 
 Rates = Mapping[Posture, Sequence[Rate]]
-"""One of each posture for each repeat."""
+"""Rates by repeat and posture."""
 
 
 def measure_secured_publish(plan: Plan) -> Iterator[Figure]:
-    """Publish rates in batches: the official client's, and those of our own client, which asks more of a broker."""
+    """Measure batched publish rates of the official client and of our own, which loads a broker more."""
     with sites(plan) as found:
         for name, table in ((OFFICIAL, Table.OFFICIAL), (OWN, Table.OWN)):
             for site in found.values():
@@ -68,7 +68,7 @@ def _published(site: Site, client: str, topic: str, seconds: float) -> Rate:
 
 
 def measure_secured_functions(plan: Plan) -> Iterator[Figure]:
-    """Rates of a function in a process of its own, on the official client's batches and on those of our own."""
+    """Measure rates of a process function, on batches of the official client and of our own."""
     with sites(plan, with_functions=True) as found:
         for given in (official_input(plan, PLAIN_SHAPE, BATCH), OwnInput(BATCH)):
             rates = in_turn(
@@ -81,7 +81,7 @@ def measure_secured_functions(plan: Plan) -> Iterator[Figure]:
 
 
 def processed(site: Site, given: Input, count: int, name: str) -> Rate:
-    """The rate of a function of its own between topics of its own, whose outputs are all compared."""
+    """Return the rate of a separate function between separate topics; all outputs are verified."""
     assert site.worker is not None
     broker, source, output = site.broker, f"{name}-in", f"{name}-out"
     hold(broker.service_url, source, "keep")
@@ -100,7 +100,7 @@ def processed(site: Site, given: Input, count: int, name: str) -> Rate:
 
 
 def in_turn(repeats: int, measure: Callable[[Posture, int], Rate]) -> Rates:
-    """Measure all postures once in each repeat, each time beginning with another one."""
+    """Measure all postures once in each repeat, each time starting with another one."""
     found: dict[Posture, list[Rate]] = {posture: [] for posture in POSTURES}
     for turn in range(repeats):
         first = turn % len(POSTURES)
@@ -110,7 +110,7 @@ def in_turn(repeats: int, measure: Callable[[Posture, int], Rate]) -> Rates:
 
 
 def figures(what: str, rates: Rates, table: Table) -> Iterator[Figure]:
-    """Yield for each posture with security the median of its shares of the plain rate in the same repeat."""
+    """Yield for each secured posture the median of its share of the plain rate in the same repeat."""
     for posture in SECURED:
         shares = [ours.per_s / plain.per_s for ours, plain in zip(rates[posture], rates[PLAIN], strict=True)]
         ours, plain = (

@@ -1,7 +1,7 @@
-"""Short measurements of the main rows, of whatever tree `magnetar` is imported from; `benchmarks.against` runs them.
+"""Short measurements of the main rows, on the tree that `magnetar` is imported from; run by `benchmarks.against`.
 
-`python -m benchmarks.short_rows --directory DIR ROW …` prints a line of JSON for each row. Rows of a group
-share a server. The load is made by this code whichever tree is measured; servers and our own client are the tree's.
+`python -m benchmarks.short_rows --directory DIR ROW …` prints a line of JSON for each row. Rows of a group share a
+server. This code generates the load for all trees; servers and our own client are those of the measured tree.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .state_rates import BATCH, EXPECTED_WORDS, WORDS, _words
 
 WARM_S = 0.3
 EXACT_RATE = 450_000
-"""Messages a second; only to choose how many messages a measurement needs."""
+"""Expected rates, only used to determine the number of messages."""
 LATENCY_S = 2.0
 OFFICIAL_CONSUMED_RATES = {1000: 700_000, 1: 50_000}
-"""Messages a second; only to choose how many messages a measurement needs."""
+"""Expected rates, only used to determine the number of messages."""
 
 Measure = Callable[[Plan, Server, str], float]
-"""Measures one row on a running server; the text is the row's name, which no other row uses for topics."""
+"""Measures one row on a running server; takes the row's name, which is unique and used for topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Row:
     """One short measurement.
 
     Attributes:
-        server: what it runs on: rows with the same one share it; empty if the row starts its own.
-        unit: of its figure.
-        measure: takes it.
-        more_is_better: direction of the unit.
+        server: server of the row, shared by rows with the same one; empty if the row starts its own.
+        unit: unit of the figure.
+        measure: measures the figure.
+        more_is_better: whether higher values are better.
     """
 
     server: str
@@ -163,7 +163,7 @@ ROWS = {
 
 
 def grouped(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Return the rows that share a server, in their order; each row with a server of its own stands alone."""
+    """Group rows by shared server, in order; each row with its own server is a separate group."""
     groups: list[tuple[str, list[str]]] = []
     for name in names:
         server = ROWS[name].server
@@ -189,16 +189,16 @@ def _one(name: str, measure: Callable[[], float]) -> dict[str, object]:
     began = perf_counter()
     try:
         return {"row": name, "value": measure(), "seconds": perf_counter() - began}
-    except Exception as exc:  # noqa: BLE001  the row's failure is its figure
+    except Exception as exc:  # noqa: BLE001  the error is the row's result
         return {"row": name, "error": f"{type(exc).__name__}: {exc}"[:500]}
 
 
 def main() -> int:
-    """Measure the rows that are asked for; the first line says which tree."""
+    """Measure the requested rows; the first line of output contains the path of the tree."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.short_rows", description=__doc__)
     parser.add_argument("rows", nargs="+", choices=list(ROWS))
-    parser.add_argument("--seconds", type=float, default=2.0, help="of load in one measurement")
-    parser.add_argument("--directory", type=Path, required=True, help="where servers keep their data")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of load per measurement")
+    parser.add_argument("--directory", type=Path, required=True, help="directory for data of servers")
     arguments = parser.parse_args()
     print(json.dumps({"tree": str(Path(magnetar.__file__).parent.resolve())}), flush=True)
     for line in measured(Plan(arguments.seconds, 1, arguments.directory), arguments.rows):

@@ -1,8 +1,8 @@
-"""Reads of Spark from Kafka and from us in turn, in one session; a process of its own, as `spark_read`.
+"""Spark reads from Kafka and from Magnetar alternately, in one session, in a separate process like `spark_read`.
 
-`python -m benchmarks.spark_beside_kafka TASK` takes a `Task` as JSON and prints JSON: of each measurement and side what
-each round gave. Sides take turns, and each round begins with another one. What is a rate here counts from the call, so
-plans are in it; the first rounds of batches are left out, for the JVM compiles and Python workers start meanwhile.
+`python -m benchmarks.spark_beside_kafka TASK` takes a `Task` as JSON and prints the results of each measurement, side
+and round as JSON. Sides alternate, and each round starts with another one. Rates are measured from the call, so they
+include planning. The first rounds of batches are not used, as the JVM compiles and Python workers start meanwhile.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OURS_VALUE = "magnetar, value"
-"""Ours with the one column that is needed: Kafka's source has no such option."""
+"""Magnetar's source with only the required column; Kafka's source has no such option."""
 RATE = 10_000
 SINGLE_RATE = 2.0
-"""Rows a second where each is to have a trigger of its own."""
+"""Rows per second if each row needs its own trigger."""
 HEAP = "2g"
 TIMEOUT_S = 120.0
 UNMEASURED = 3
-"""Rounds of batches that are left out."""
+"""Number of first rounds of batches that are not used."""
 FIRST_TRIGGERS = 3
-"""Triggers that are left out: queries begin with them."""
+"""Number of first triggers of a query that are not used."""
 _IN_JSON = "id BIGINT, user STRING, note STRING"
 _OF_COLUMNS = ("count(id)", "sum(id)", "max(user)", "sum(length(note))")
 PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
@@ -45,21 +45,21 @@ PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is measured.
+    """Configuration of the measurements.
 
     Attributes:
-        directory: of checkpoints and Spark's files.
-        jars: Kafka's source, as `spark.jars` takes it.
-        addresses: of both systems, by `KAFKA` and `OURS`.
-        topics: that are full, with the number of their rows.
-        said: of them the one whose values are JSON.
-        typed: a topic of ours with the same values under their schema.
-        live, single: topics that rows are published to meanwhile, `partitions` each.
-        partitions: see there.
-        repeats: rounds that count.
-        warm_s: of rows at an even rate, before those that count.
-        live_s: of those that count.
-        single_s: of rows with a trigger each.
+        directory: directory for checkpoints and Spark's files.
+        jars: Kafka's source, as value of `spark.jars`.
+        addresses: addresses of both systems, by `KAFKA` and `OURS`.
+        topics: filled topics, with their numbers of rows.
+        said: the one of these topics with JSON values.
+        typed: a Magnetar topic with the same values and a schema.
+        live, single: topics to which rows are published meanwhile, with `partitions` each.
+        partitions: number of partitions.
+        repeats: number of measured rounds.
+        warm_s: seconds of warm-up at a constant rate.
+        live_s: seconds of measurement at a constant rate.
+        single_s: seconds of rows with one trigger each.
     """
 
     directory: str
@@ -77,20 +77,20 @@ class Task:
     single_s: float
 
     def to_json(self) -> str:
-        """Return it as the program takes it."""
+        """Serialise the configuration for the command line."""
         return json.dumps(asdict(self))
 
 
 class Measuring:
-    """The measurements, in one session."""
+    """Measurements in one session."""
 
     def __init__(self, spark: SparkSession, task: Task) -> None:
         self._spark = spark
         self._task = task
-        self._said: tuple[Any, ...] | None = None  # what the first query of `_by_schema` found
+        self._said: tuple[Any, ...] | None = None  # result of the first query of `_by_schema`
 
     def run(self) -> dict[str, Any]:
-        """Return what was found, see the module."""
+        """Run all measurements, and return the results."""
         found: dict[str, Any] = {}
         for topic, rows in self._task.topics.items():
             self._compare(topic, rows)
@@ -115,7 +115,7 @@ class Measuring:
                     found[side].append(outcome)
         return found
 
-    # -- what both sides are asked ---------------------------------------------------------------------------------
+    # -- queries on both sides --------------------------------------------------------------------------------------
 
     def _options(self, side: str, topic: str) -> tuple[str, dict[str, str]]:
         if side == KAFKA:
@@ -132,7 +132,7 @@ class Measuring:
         return self._spark.readStream.format(form).options(**options, startingOffsets=start).load()
 
     def _compare(self, topic: str, rows: int) -> None:
-        """Raise AssertionError unless both have the same values, so many."""
+        """Raise AssertionError unless both sides have the same values, in the expected number."""
         query = ("count(value)", "sum(length(value))", "sum(cast(xxhash64(value) AS decimal(38, 0)))")
         kafka, ours = (tuple(self._frame(side, topic).selectExpr(*query).collect()[0]) for side in (KAFKA, OURS))
         assert kafka == ours, (topic, kafka, ours)
@@ -153,7 +153,7 @@ class Measuring:
         return rows / took_s
 
     def _by_schema(self, side: str) -> float:
-        """Return rows per second whose columns are what their values say: by our schema, or by `from_json`."""
+        """Return rows per second with columns decoded from values: by our schema, or by `from_json`."""
         task = self._task
         began = time.perf_counter()
         if side == KAFKA:
@@ -172,7 +172,7 @@ class Measuring:
         return rows / took_s
 
     def _drain(self, topic: str, side: str) -> float:
-        """Return rows per second of the triggers of a query that reads what is there."""
+        """Return rows per second of the triggers of a query that reads the backlog."""
         with self._query(self._stream(side, topic, "earliest"), {"availableNow": True}) as query:
             assert query.awaitTermination(TIMEOUT_S), f"{side}: not done after {TIMEOUT_S:g} s"
             batches = _batches(query)
@@ -181,10 +181,10 @@ class Measuring:
         took_ms: float = sum(batch["durationMs"]["triggerExecution"] for batch in batches)
         return 1000 * rows / took_ms
 
-    # -- streams beside a publisher --------------------------------------------------------------------------------
+    # -- streams with a concurrent publisher ------------------------------------------------------------------------
 
     def _latency(self, side: str) -> dict[str, float]:
-        """Return percentiles of the ms from the call that publishes a row until `foreachBatch` has it from Arrow."""
+        """Return percentiles of the time from publishing a row until `foreachBatch` has it from Arrow, in ms."""
         task = self._task
         seen: list[tuple[int, Any]] = []
 
@@ -217,7 +217,7 @@ class Measuring:
         }
 
     def _trigger(self, side: str) -> dict[str, float]:
-        """Return the median ms of triggers that have a row each, and of their phases."""
+        """Return the median duration of triggers with one row each, and of their phases, in ms."""
         task = self._task
         stream = self._stream(side, task.single, "latest")
         with self._query(stream, {"processingTime": "0 seconds"}) as query:
@@ -237,27 +237,29 @@ class Measuring:
         }
 
     def _first_row(self, side: str, topic: str, query: Any, is_there: Callable[[], bool]) -> None:
-        """Publish rows, one by one, until the query has had one: only then it has begun to wait for more."""
+        """Publish single rows until the query has received one, as it only waits for more after that."""
         deadline = time.monotonic() + TIMEOUT_S
         while not is_there():
             if query.exception() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{side}: no row of {topic}: {query.exception()}")
+                raise RuntimeError(f"{side}: received no row of {topic}: {query.exception()}")
             self._publish(side, topic, RATE, 1)
             query.processAllAvailable()
 
     def _publish(self, side: str, topic: str, rate: float, count: int) -> None:
-        """Have a process of its own publish rows, and return when they are stored."""
+        """Publish rows in a separate process, and wait until they are stored."""
         arguments = (side, self._task.addresses[side], topic, self._task.partitions, rate, count)
         command = [sys.executable, "-m", "benchmarks.paced_publish", *map(str, arguments)]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=TIMEOUT_S + count / rate)
         if count > 1 and float(done.stdout) < 0.95 * rate:
-            raise RuntimeError(f"{side}: {float(done.stdout):,.0f} rows/s were published, not {rate:,.0f}")
+            raise RuntimeError(f"{side}: published {float(done.stdout):,.0f} rows/s instead of {rate:,.0f}")
 
     @contextmanager
     def _query(
         self, stream: DataFrame, trigger: Mapping[str, Any], take: Callable[[DataFrame, int], None] | None = None
     ) -> Iterator[Any]:
-        """A query with a checkpoint of its own, to nowhere unless something takes its batches; stopped at the end."""
+        """Provide a query with a separate checkpoint, without a sink unless a batch function is given; stop it at the
+        end.
+        """
         checkpoint = Path(self._task.directory) / "checkpoints" / uuid.uuid4().hex
         writer = stream.writeStream.option("checkpointLocation", str(checkpoint)).trigger(**trigger)
         query = (writer.format("noop") if take is None else writer.foreachBatch(take)).start()
@@ -270,7 +272,7 @@ class Measuring:
 
 
 def _batches(query: Any) -> list[Any]:
-    """Return the progress of the triggers that had rows."""
+    """Return the progress of triggers with rows."""
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
@@ -279,7 +281,7 @@ def _median(batches: Sequence[Any], phase: str) -> float:
 
 
 def main(task: Task) -> None:
-    """Measure in this process; print JSON."""
+    """Measure in this process, and print JSON."""
     from magnetar.spark.session import SessionConfig, open_session
 
     directory = Path(task.directory)

@@ -1,8 +1,8 @@
-"""How fast a message function runs as a Spark job, topic to topic, exactly once, beside the process runtime.
+"""Throughput of a message function as a Spark job, topic to topic, exactly once, compared with the process runtime.
 
-The same function reads the same topic at the same broker, first as process instances, then as runs of Spark. The latter
-in a process of its own: `python -m benchmarks.spark_function BROKER WEB MESSAGES REPEATS` prints what it measured as
-JSON. On each input: the official client's two shapes, then our own encoder's.
+The same function reads the same topic on the same broker, first as process instances, then as Spark runs in a separate
+process: `python -m benchmarks.spark_function BROKER WEB MESSAGES REPEATS` prints its measurements as JSON. Inputs are
+the official client's two shapes, then our own encoder's.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ MESSAGES = 4_000_000
 OFFICIAL_MESSAGES = 1_000_000
 QUICK_MESSAGES = 700_000
 PROCESS_MESSAGES = 600_000
-"""Of those, the ones that a process instance is measured on."""
+"""Number of messages on which a process instance is measured."""
 TARGET = 800_000
-"""On our own encoder's input."""
+"""Target for our own encoder's input."""
 TOPIC = "spark-input"
 _BATCH = 1000
 
 
 def measure_spark_function(plan: Plan) -> Iterator[Figure]:
-    """Rows per second of a run, from the start of its tasks to the last output on disk."""
+    """Measure rows per second of a run, from the start of its tasks to the last output on disk."""
     if not is_installed("spark-function"):
         return
     for given in inputs(plan, _BATCH):
@@ -83,7 +83,7 @@ def _process_rate(server: Server, number: int) -> float:
 
 
 def main(service_url: str, web_url: str, count: int, repeats: int) -> None:
-    """Measure in this process; print JSON."""
+    """Measure in this process, and print JSON."""
     from magnetar.instance.spec import InstanceSpec
     from magnetar.spark.jobs.function_run import SparkFunction
     from magnetar.spark.session import SessionConfig, open_session

@@ -1,7 +1,7 @@
-"""How fast Spark reads a topic through the data source, beside a reader loop on the official client.
+"""Throughput of reading a topic with Spark's data source, compared with a reader loop on the official client.
 
-In a process of its own, for PySpark changes the process that it runs in: `python -m benchmarks.spark_read URL REPEATS
-TOPIC …` prints what it measured as JSON. Each input has a topic: the official client's two shapes, our own encoder's.
+PySpark changes its process, so it runs in a separate one: `python -m benchmarks.spark_read URL REPEATS TOPIC …` prints
+its measurements as JSON. There is a topic for each input: the official client's two shapes, and our own encoder's.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ QUICK_MESSAGES = 500_000
 LOOP_MESSAGES = 200_000
 SIZE_BYTES = 100
 TARGET = 1_000_000
-LOOP_FACTOR = 3  # promised over the official loop, both on our own encoder's input
+LOOP_FACTOR = 3  # target relative to the official loop, both on our own encoder's input
 VALUE, ALL_COLUMNS = "value", "all columns"
 _BATCH = 1000
 _MIB = 1024 * 1024
 
 
 def measure_spark(plan: Plan) -> Iterator[Figure]:
-    """Session start, memory, rows read and counted."""
+    """Measure session start, memory, and reading and counting rows."""
     if not is_installed("spark"):
         return
     counts = {name: QUICK_MESSAGES if plan.repeats == 1 else MESSAGES[name] for name in MESSAGES}
@@ -98,7 +98,7 @@ def _read_figures(name: str, count: int, took_s: Mapping[str, float], loop: floa
 
 
 def _official(service_url: str, topic: str) -> float:
-    """Return messages per second of the loop that a user would write."""
+    """Return messages per second of a loop as a user would write it."""
     client = official(service_url)
     try:
         reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
@@ -115,7 +115,7 @@ def _official(service_url: str, topic: str) -> float:
 
 
 def main(service_url: str, repeats: int, topics: list[str]) -> None:
-    """Measure in this process; print JSON."""
+    """Measure in this process, and print JSON."""
     from magnetar.spark.session import SessionConfig, open_session
 
     found: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""How fast Spark has columns of what messages say: by the topic's schema, beside Spark's own `from_json`.
+"""Throughput of decoding messages to columns in Spark: by the topic's schema, compared with Spark's own `from_json`.
 
-In a process of its own, as `spark_read`: `python -m benchmarks.spark_schemas URL REPEATS ROWS` prints JSON. The same
-rows lie in a topic as AVRO and in another as JSON, in entries of 1,000; the query needs each of their columns.
+Like `spark_read`, it runs in a separate process: `python -m benchmarks.spark_schemas URL REPEATS ROWS` prints JSON. One
+topic contains the rows as AVRO and another as JSON, in entries of 1,000; the query needs all columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUERY = ("count(id)", "max(user)", "sum(amount)", "count_if(ok)", "max(city)", 
 
 
 def measure_spark_schemas(plan: Plan) -> Iterator[Figure]:
-    """Rows a second of which all columns are used."""
+    """Measure rows per second when all columns are used."""
     if not is_installed("spark-schemas"):
         return
     rows = QUICK_ROWS if plan.repeats == 1 else ROWS
@@ -55,7 +55,7 @@ def measure_spark_schemas(plan: Plan) -> Iterator[Figure]:
 
 
 def main(service_url: str, repeats: int, rows: int) -> None:
-    """Measure in this process; print JSON."""
+    """Measure in this process, and print JSON."""
     from magnetar.spark.session import SessionConfig, open_session
 
     with tempfile.TemporaryDirectory() as directory:
@@ -80,11 +80,11 @@ def main(service_url: str, repeats: int, rows: int) -> None:
 
 
 def _time(frame: Any, repeats: int, rows: int) -> float:
-    """Return the median of seconds that a query took, after one that does not count."""
+    """Return the median duration of a query in seconds, after an unmeasured one."""
     took = []
     for _ in range(repeats + 1):
         began = time.perf_counter()
-        [row] = frame.selectExpr(*_QUERY).collect()  # of the same query, Spark would keep what its tasks have made
+        [row] = frame.selectExpr(*_QUERY).collect()  # Spark would reuse the task results of an identical query
         took.append(time.perf_counter() - began)
         assert row[0] == rows
     return statistics.median(took[1:])

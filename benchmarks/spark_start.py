@@ -1,8 +1,8 @@
-"""How long a triggered run of a Spark function takes whose host and JVM are not there yet, and how long the next one.
+"""Duration of a triggered run of a Spark function without a running host and JVM, and of the next one.
 
-`magnetar standalone` starts with an empty data directory, the input is there, and the function is triggered as soon as
-it is created: everything has to start. Then more of the same input comes, and it is triggered again. What is measured
-is what a caller of the REST interface sees: from the request to the first output in the topic, and to the run's end.
+`magnetar standalone` starts with an empty data directory, the input is published, and the function is triggered right
+after its creation, so that everything must be started. Then more input is published, and it is triggered again. Times
+are those seen by a REST client: from the request to the first output in the topic, and to the end of the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .spark_extra import is_installed
 
 ROWS = 200_000
 COLD_TARGET_S, WARM_TARGET_S = 8.0, 1.0
-"""To the first output."""
+"""Targets for the time to the first output."""
 NAME, SOURCE_TOPIC, OUTPUT_TOPIC = "started", "start-input", "start-output"
 _BATCH = 1000
 _POLL_S = 0.01
@@ -35,7 +35,7 @@ _WARM_RUNS = 3
 
 
 def measure_spark_start(plan: Plan) -> Iterator[Figure]:
-    """Seconds from a trigger to the first output, cold and warm."""
+    """Measure the seconds from a trigger to the first output, cold and warm."""
     if not is_installed("spark-start"):
         return
     given = official_input(plan, PLAIN, _BATCH)
@@ -55,7 +55,7 @@ def measure_spark_start(plan: Plan) -> Iterator[Figure]:
 
 
 def _measure(plan: Plan, given: Input) -> tuple[tuple[float, float], list[tuple[float, float]]]:
-    """Return seconds to the first output and to the end: of the first run, and of those that follow."""
+    """Return the seconds to the first output and to the end, of the first run and of the following ones."""
     config = {
         "className": f"{NAME}.process",
         "inputs": [SOURCE_TOPIC],
@@ -75,7 +75,7 @@ def _measure(plan: Plan, given: Input) -> tuple[tuple[float, float], list[tuple[
 
 
 def _triggered(web_url: str, functions_url: str) -> tuple[float, float]:
-    """Trigger a run over `ROWS`; return seconds to its first output, and to its end."""
+    """Trigger a run over `ROWS`; return the seconds to its first output and to its end."""
     answers: list[tuple[float, Any]] = []
 
     def trigger() -> None:
@@ -92,5 +92,5 @@ def _triggered(web_url: str, functions_url: str) -> tuple[float, float]:
         ended, answer = answers[0]
         run = answer.raise_for_status().json()
         if (run["stage"], run["rows"], counter.read() - before) != ("done", ROWS, ROWS):
-            raise AssertionError(f"the run is to have done {ROWS} rows, and says {run}")
+            raise AssertionError(f"expected a run over {ROWS} rows, got {run}")
     return samples[-1][0] - began, ended - began

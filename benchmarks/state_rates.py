@@ -1,7 +1,7 @@
-"""State through the context: counting words, and single calls, compared with one state store request per call.
+"""State calls of the context: counting words, and single calls, compared with one state store request per call.
 
 The keys of single calls are those of the official client's messages, or their first letter for messages without keys.
-In our own encoder's messages, which have no keys either, keys are in the text.
+Our own encoder's messages also have no keys, so keys are in the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.servers import Server
 try:
     from magnetar.state.client import TableClient
     from magnetar.state.values import Increment, Put, Value
-except ModuleNotFoundError:  # the base of `benchmarks.against` is older than this package
+except ModuleNotFoundError:  # the base of `benchmarks.against` may be older than this package
     from magnetar.runtime.state.client import TableClient  # type: ignore[import-not-found, no-redef]
     from magnetar.runtime.state.values import Increment, Put, Value  # type: ignore[import-not-found, no-redef]
 
@@ -63,11 +63,11 @@ CALLS_BY_KEY = {
     "increment": "context.incr_counter(key, 1)",
 }
 BATCH = 1000
-WORDS = 5  # of a message
+WORDS = 5  # per message
 VOCABULARY = 2000
 KEYS = 1000
 WORDS_TARGET = 100_000
-EXPECTED_WORDS = 800_000  # a second; only to choose how many messages a measurement needs
+EXPECTED_WORDS = 800_000  # per second; only used to determine the number of messages
 EXPECTED_CALLS = {PLAIN: 150_000, APPLICATION: 100_000, OWN: 300_000}
 POLL_S = 0.02
 TIMEOUT_S = 120
@@ -75,7 +75,7 @@ PEER = "one RPC per call"
 
 
 def measure_state(plan: Plan) -> Iterator[Figure]:
-    """Words per second of one instance, then each kind of call per second."""
+    """Measure words per second of one instance, then calls per second of each kind."""
     with plan.server("standalone") as server:
         messages = int(EXPECTED_WORDS / WORDS * plan.seconds) // BATCH * BATCH
         ours = [_words(server, messages, seed) for seed in range(plan.repeats)]
@@ -100,7 +100,7 @@ def measure_state(plan: Plan) -> Iterator[Figure]:
 
 
 def _calls_by_key(plan: Plan, server: Server, given: OfficialInput, peers: Mapping[str, float]) -> Iterator[Figure]:
-    """Each kind of call on the same topic, every time by a function of its own."""
+    """Measure each kind of call on the same topic, with a separate function each."""
     messages = int(EXPECTED_CALLS[given.name] * plan.seconds) // BATCH * BATCH
     topic = f"{given.name}-in"
     hold(server.service_url, topic, "keep")
@@ -122,7 +122,7 @@ def _calls_by_key(plan: Plan, server: Server, given: OfficialInput, peers: Mappi
 
 
 def _by_key(server: Server, name: str, topic: str, call: str, keys: Counter[str]) -> float:
-    """Calls per second of one function; what it leaves in its state is compared."""
+    """Return calls per second of one function; its final state is verified."""
     hold(server.service_url, topic, f"public/default/{name}")
     source = CALL_BY_KEY.format(call=CALLS_BY_KEY[call])
     with deployed(server, name, f"{name}.process", source, inputs=[topic]):
@@ -131,12 +131,12 @@ def _by_key(server: Server, name: str, topic: str, call: str, keys: Counter[str]
     if call == "increment":
         assert {key: value and value.number for key, value in values.items()} == dict(keys), f"{name} counted wrong"
     else:
-        assert all(value and value.data == VALUE.encode() for value in values.values()), f"{name} stored other values"
+        assert all(value and value.data == VALUE.encode() for value in values.values()), f"{name} stored wrong values"
     return rate
 
 
 def _words(server: Server, messages: int, seed: int) -> float:
-    """Count words with a function of its own; return words per second."""
+    """Count words with a separate function; return words per second."""
     rng = random.Random(seed)
     name, topic = f"words{seed}", f"words{seed}-in"
     vocabulary = [f"word{number}" for number in range(VOCABULARY)]
@@ -194,7 +194,7 @@ def _one_call(server: Server, processed: Processed, call: str, messages: int, se
 
 @contextlib.contextmanager
 def deployed(server: Server, name: str, class_name: str, source: str, **config: object) -> Iterator[None]:
-    """A function while the context lasts; its input is `<name>-in` unless the configuration says otherwise."""
+    """Deploy a function while the context lasts; its input is `<name>-in` unless the config contains another."""
     full = {
         "className": class_name,
         "inputs": [f"{name}-in"],
@@ -209,7 +209,7 @@ def deployed(server: Server, name: str, class_name: str, source: str, **config: 
 
 
 class Processed:
-    """Watches how many entries a function has acknowledged."""
+    """Watches the number of entries acknowledged by a function."""
 
     def __init__(self, server: Server, topic: str, function: str) -> None:
         self.topic = topic
@@ -218,7 +218,7 @@ class Processed:
         self._url = f"{server.web_url}/admin/v2/persistent/public/default/{topic}/stats"
 
     def slope(self, entries: int) -> float:
-        """Wait until nothing is left of so many entries; return entries per second between 10 % and 95 %."""
+        """Wait until `entries` entries are processed; return entries per second between 10 % and 95 %."""
         samples: list[tuple[float, int]] = []
         deadline = time.monotonic() + TIMEOUT_S
         with httpx.Client(timeout=10) as http:
@@ -228,17 +228,17 @@ class Processed:
                 samples.append((time.perf_counter(), entries - left))
                 if time.monotonic() > deadline:
                     tail = self._server.log_tail()
-                    raise TimeoutError(f"{left} of {entries} entries left after {TIMEOUT_S} s:\n{tail}")
+                    raise TimeoutError(f"{left} of {entries} entries remain after {TIMEOUT_S} s:\n{tail}")
                 time.sleep(POLL_S)
         inside = [sample for sample in samples if 0.1 * entries <= sample[1] <= 0.95 * entries]
         if len(inside) < 2:
-            raise AssertionError(f"too few samples between 10 % and 95 %: {samples[-5:]}; measure for longer")
+            raise AssertionError(f"too few samples between 10 % and 95 %: {samples[-5:]}; increase the measuring time")
         (t0, n0), (t1, n1) = inside[0], inside[-1]
         return (n1 - n0) / (t1 - t0)
 
 
 class Direct:
-    """The peer: a question to the state store for every call, as a program without batches would make them."""
+    """The peer: one state store request per call, as a program without batching would make them."""
 
     def __init__(self, server: Server) -> None:
         self._tables = TableClient(str(server.addresses["stateStorageServiceUrl"]))
@@ -265,7 +265,7 @@ class Direct:
         self._tables.apply("public/default/direct", self._writer, self._sequence, [change])
 
     def rate(self, call: Callable[[bytes], None], seconds: float) -> float:
-        """Call one after the other; return calls per second."""
+        """Make sequential calls; return calls per second."""
         rng = random.Random(1)
         began = time.perf_counter()
         count = 0

@@ -36,7 +36,7 @@ SOURCE = "def process(text, context):\n    context.put_state(text, text)\n"
 
 
 def measure_state_size(plan: Plan) -> Iterator[Figure]:
-    """Fill the table of a function, look into it, kill the store and start it again on the same files."""
+    """Measure filling a function's table and querying it, and restarting the killed store on the same files."""
     with plan.server("standalone") as server:
         hold(server.service_url, f"{NAME}-in", f"public/default/{NAME}")
         config = {"className": f"{NAME}.process", "inputs": [f"{NAME}-in"], "subscriptionPosition": "Earliest"}
@@ -47,7 +47,7 @@ def measure_state_size(plan: Plan) -> Iterator[Figure]:
             (store,) = [one for one in descendants(server.pid) if "state-store" in short_name(one)]
             pss_mib = usage(store).pss_mib
             size_mib = sum(file.stat().st_size for file in (server.directory / "data" / "state").iterdir()) / 2**20
-            store.kill()  # before its supervisor is gone: then it might still end in order
+            store.kill()  # before its supervisor ends, as the store might then shut down cleanly
             server.kill()
             psutil.wait_procs([store], timeout=10)
             opened_s, after_mib = _reopened(server.directory / "data" / "state", plan.directory)
@@ -78,7 +78,7 @@ def measure_state_size(plan: Plan) -> Iterator[Figure]:
 
 
 def _fill(server: Server) -> float:
-    """Have the function make its table, then put the keys there; return the seconds."""
+    """Let the function create its table, then fill it; return the seconds."""
     publish_entries(server.service_url, f"{NAME}-in", [b"first"], 1)
     with _tables(str(server.addresses["stateStorageServiceUrl"])) as tables:
         (table,) = wait_for(lambda: tables.tables(f"public/default/{NAME}@"), "table of the function")
@@ -92,7 +92,7 @@ def _fill(server: Server) -> float:
 
 
 def _shown_ms(server: Server) -> list[float]:
-    """Ask for random keys, as `querystate` does."""
+    """Return the latencies of queries for random keys, as `querystate` makes them, in milliseconds."""
     rng = random.Random(1)
     found = []
     with httpx.Client(base_url=f"{server.web_url}/admin/v3/functions/public/default/{NAME}/state/") as http:
@@ -106,7 +106,7 @@ def _shown_ms(server: Server) -> list[float]:
 
 
 def _reopened(files: Path, directory: Path) -> tuple[float, float]:
-    """Start a store on the files; return the seconds until it has shown a key, and its memory after some reads."""
+    """Start a store on the files; return the seconds until it has returned a key, and its memory after some reads."""
     rng = random.Random(2)
     store = Server(("state-store", "--data-dir", str(files)), Path(tempfile.mkdtemp(prefix="again-", dir=directory)))
     began = time.perf_counter()

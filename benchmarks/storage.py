@@ -1,9 +1,9 @@
-"""How fast the storage takes entries and acknowledgements, and what that costs in processor time.
+"""Throughput and CPU cost of storing entries and acknowledgements.
 
     python benchmarks/storage.py [--directory DIR] [--seconds 3] [--profile]
 
-Each line: entries a second, MB a second, processor time of the whole process per entry (kernel included), entries per
-group. As many entries are in flight as a broker with busy producers has.
+Each line contains entries per second, MB per second, CPU time of the process per entry (including the kernel), and
+entries per group. The number of entries in flight is that of a broker with busy producers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from magnetar.broker.storage import EARLIEST, Position, Storage, StorageConfig, 
 
 
 class Load:
-    """Keeps a number of appends in flight: each one confirmed sends the next."""
+    """Keeps a number of appends in flight: each confirmed one starts the next."""
 
     def __init__(self, log: TopicLog, payload: bytes) -> None:
         self.log = log
@@ -115,9 +115,9 @@ async def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", help="where to write; the temporary directory if not given")
+    parser.add_argument("--directory", help="directory to write to (default: the temporary directory)")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--profile", action="store_true", help="print where the event loop's thread spends its time")
+    parser.add_argument("--profile", action="store_true", help="print a profile of the event loop's thread")
     arguments = parser.parse_args()
     if arguments.profile:
         with cProfile.Profile() as profile:

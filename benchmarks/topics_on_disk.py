@@ -1,8 +1,8 @@
-"""A hundred thousand idle topics: the broker's start with them, and the memory that each takes.
+"""A hundred thousand idle topics: the broker's start with them, and the memory per topic.
 
 Every topic has a subscription and one message, encoded by the official client, so each has a ledger with its own file;
-their broker was stopped cleanly, or killed. They are created through the storage package, like in the broker, many at
-once. After the start, some are read by the official client.
+their broker was stopped cleanly, or killed. They are created with the storage package, as in the broker, many
+concurrently. After the start, some are read with the official client.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TOPICS, QUICK_TOPICS = 100_000, 10_000
 START_S = 10.0
 TOPIC_BYTES = 1024
 AT_ONCE = 2000
-"""Topics on their way at the same time while they are made."""
+"""Number of topics created concurrently."""
 SUBSCRIPTION = "s"
 READ = 20
-"""Topics that are read afterwards."""
+"""Number of topics to read afterwards."""
 TIMEOUT_MS = 10_000
 
 
 def measure_topics_on_disk(plan: Plan) -> Iterator[Figure]:
-    """Start a broker with so many topics, and one with none."""
+    """Measure starting a broker with many topics, and one without topics."""
     count = QUICK_TOPICS if plan.is_quick else TOPICS
     message = official_input(plan, APPLICATION, 1).entries[0].section
     with plan.server("broker") as empty:
@@ -80,7 +80,7 @@ def measure_topics_on_disk(plan: Plan) -> Iterator[Figure]:
 
 
 def topic_name(number: int) -> str:
-    """The full name of a topic."""
+    """Return the full name of a topic."""
     return f"persistent://public/default/topic-{number:06d}"
 
 
@@ -121,7 +121,7 @@ async def _make_one(storage: Storage, name: str, message: bytes) -> None:
 
 
 def _read_some(topics: Server, count: int) -> None:
-    """Read the message of some topics, by their subscriptions; it stays unacknowledged."""
+    """Read the messages of some topics through their subscriptions, without acknowledging them."""
     client = official(topics.service_url)
     try:
         for number in range(0, count, count // READ):

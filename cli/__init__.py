@@ -1,1 +1,1 @@
-"""The command line: reads flags, files and the environment, and prints tables and JSON."""
+"""The command line: parses flags, files and environment variables, and prints tables and JSON."""

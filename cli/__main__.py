@@ -1,4 +1,4 @@
-"""``python -m magnetar.cli``: the same as the console script ``magnetar``."""
+"""``python -m magnetar.cli``: equivalent to the console script ``magnetar``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The file with addresses and credentials: ``client.yml``, or Pulsar's ``client.conf``."""
+"""The client settings file with addresses and credentials: ``client.yml``, or Pulsar's ``client.conf``."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .security_settings import SECURITY_SETTINGS, Values, checked
 FILE_VARIABLE = "MAGNETAR_CLIENT_CONF"
 DEFAULT_FILE = "client.yml"
 ADDRESS_KEYS = {"webServiceUrl": "admin_url", "brokerServiceUrl": "service_url"}
-"""Pulsar's names in its client.conf, which ``client.yml`` keeps."""
+"""Address keys, with the names from Pulsar's client.conf."""
 _SECURITY_KEYS = {one.key: one for one in SECURITY_SETTINGS}
 _KEY_STORES = "useKeyStoreTls"
 _OF_KEY_STORES = (
     "tlsTrustStoreType", "tlsTrustStorePath", "tlsTrustStorePassword", "tlsKeyStoreType", "tlsKeyStorePath",
     "tlsKeyStorePassword",
 )  # fmt: skip
-"""Keys that Pulsar uses only with key stores, which are not supported."""
-_NO_EFFECT = {"webserviceTlsProvider": "TLS is that of OpenSSL"}
+"""Keys that Pulsar uses only for key stores, which are not supported."""
+_NO_EFFECT = {"webserviceTlsProvider": "OpenSSL provides TLS"}
 _PULSAR_DEFAULTS = {"sslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory"}
 _NOT_SUPPORTED = {
-    "sslFactoryPlugin": "Java classes cannot be loaded, and TLS is that of OpenSSL",
-    "sslFactoryPluginParams": "Java classes cannot be loaded, and TLS is that of OpenSSL",
-    "proxyServiceUrl": "proxies that choose by the name in TLS are not supported",
-    "proxyProtocol": "proxies that choose by the name in TLS are not supported",
+    "sslFactoryPlugin": "Java classes cannot be loaded, and OpenSSL provides TLS",
+    "sslFactoryPluginParams": "Java classes cannot be loaded, and OpenSSL provides TLS",
+    "proxyServiceUrl": "SNI routing proxies are not supported",
+    "proxyProtocol": "SNI routing proxies are not supported",
 }
 KNOWN_KEYS = (*ADDRESS_KEYS, *_SECURITY_KEYS)
 
 
 class ClientFile(NamedTuple):
-    """Content of the file.
+    """Content of the client settings file.
 
     Attributes:
         addresses: addresses, by attribute names of `Settings`.
@@ -57,7 +57,7 @@ def read_client_file(environment: Mapping[str, str]) -> ClientFile:
     path = Path(named) if named else Path(DEFAULT_FILE)
     if not path.exists():
         if named:
-            raise Failure(f"{FILE_VARIABLE} names {path}, which does not exist; correct or unset it")
+            raise Failure(f"{FILE_VARIABLE} is set to {path}, which does not exist: correct or unset it")
         return ClientFile({}, {})
     addresses: dict[str, str] = {}
     security: dict[str, str | bool] = {}
@@ -84,17 +84,17 @@ def _content(path: Path) -> dict[Any, Any]:
         try:
             return dict(read_properties(text))
         except ValueError as exc:
-            raise Failure(f"{path} cannot be read: it has \\u without four hexadecimal digits") from exc
+            raise Failure(f"{path} cannot be read: \\u must be followed by four hexadecimal digits") from exc
     import yaml
 
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as exc:
-        mark = getattr(exc, "problem_mark", None)  # the error text quotes the file, which may contain a secret
+        mark = getattr(exc, "problem_mark", None)  # the error message quotes the file, which may contain a secret
         line = f" in line {mark.line + 1}" if mark is not None else ""
         raise Failure(f"{path} cannot be read: it is not valid YAML{line}") from exc
     if not isinstance(content, dict):
-        raise Failure(f"{path} must hold `key: value` lines; known keys: {', '.join(KNOWN_KEYS)}")
+        raise Failure(f"{path} must contain `key: value` lines with these keys: {', '.join(KNOWN_KEYS)}")
     return content
 
 
@@ -104,7 +104,7 @@ def _refuse_other(path: Path, key: str, value: object) -> None:
         return
     if key == _KEY_STORES:
         raise Failure(
-            f"{path}: {key} is not supported; make PEM files of the stores, for tlsTrustCertsFilePath,"
+            f"{path}: {key} is not supported: convert the stores to PEM files for tlsTrustCertsFilePath,"
             " tlsCertificateFilePath and tlsKeyFilePath"
         )
     if key in _NO_EFFECT:
@@ -114,5 +114,5 @@ def _refuse_other(path: Path, key: str, value: object) -> None:
     if key in _NOT_SUPPORTED:
         if value in (None, "", _PULSAR_DEFAULTS.get(key)):
             return
-        raise Failure(f"{path}: {key} is not supported: {_NOT_SUPPORTED[key]}; leave it out")
+        raise Failure(f"{path}: {key} is not supported: {_NOT_SUPPORTED[key]}; remove it")
     raise Failure(f"{path}: unknown key {key!r}{nearest(key, KNOWN_KEYS)} (known keys: {', '.join(KNOWN_KEYS)})")

@@ -15,10 +15,10 @@ __all__ = ["Failure", "Faults", "Group", "nearest", "usage_line"]
 
 
 class Failure(click.ClickException):
-    """A command failed; its message is shown on one line, and the exit code is not 0.
+    """Error of a command; the message is shown on one line, and the exit code is not 0.
 
     Attributes:
-        status: status of the HTTP response that caused it; 0 for other causes.
+        status: HTTP status of the response that caused it; 0 for other causes.
     """
 
     exit_code = 1
@@ -29,7 +29,7 @@ class Failure(click.ClickException):
 
 
 class Faults(Failure):
-    """Several errors in the input, each on its own line.
+    """Several errors in the input, each shown on its own line.
 
     Attributes:
         lines: one line for each error.
@@ -41,10 +41,10 @@ class Faults(Failure):
 
 
 class Group(click.Group):
-    """A group that rejects unknown subcommands with one line that suggests the nearest name.
+    """A command group that rejects unknown subcommands with one line that suggests the nearest name.
 
     Attributes:
-        not_here: names of Pulsar's commands that this version lacks.
+        not_here: names of Pulsar commands that this version does not support.
     """
 
     def __init__(self, *arguments: Any, not_here: Sequence[str] = (), **attributes: Any) -> None:
@@ -54,7 +54,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of a call.
+        """Resolve a subcommand.
 
         Raises:
             click.UsageError: the command is unknown.
@@ -70,10 +70,10 @@ class Group(click.Group):
 
 
 def _before_the_group(error: click.NoSuchOption) -> str:
-    """Return an explanation for misplaced global flags; empty for other flags."""
+    """Return an explanation for a misplaced global flag, or an empty string."""
     everywhere = error.ctx.find_root().command.params if error.ctx else []
     is_one = any(error.option_name in option.opts for option in everywhere)
-    return f" here; it goes before the group: magnetar {error.option_name} …" if is_one else ""
+    return f" here; use it before the command group: magnetar {error.option_name} …" if is_one else ""
 
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
@@ -81,13 +81,13 @@ _FLAG_OF_FILE = {
     ("--py", "--archive"): (".py", ".zip", ".whl"),
     ("--function-config-file", "--source-config-file", "--sink-config-file"): (".yml", ".yaml", ".json"),
 }
-"""Flags that take a file, and the file name extensions."""
+"""Flags that take a file, and their file name extensions."""
 _FLAGS_OF_WORDS = ("--name", "--subscription-name", "--subscription", "--messages")
-"""Required flags that are most often forgotten; the first one that a command has is suggested."""
+"""Required flags that users forget most often; the first one that a command has is suggested."""
 
 
 def _with_flag(word: str, command: click.Command) -> str:
-    """Return ``; did you mean --py word?`` for an argument without its flag; empty if no flag fits."""
+    """Return ``; did you mean --py word?`` for an argument without its flag, or an empty string."""
     known = {name for option in command.params for name in option.opts}
     by_file = [flag for flags, ends in _FLAG_OF_FILE.items() for flag in flags if word.endswith(ends)]
     flag = next((flag for flag in (*by_file, *_FLAGS_OF_WORDS) if flag in known), None)
@@ -95,7 +95,7 @@ def _with_flag(word: str, command: click.Command) -> str:
 
 
 def usage_line(error: click.UsageError) -> str:
-    """Return a usage error as one line: the error, the nearest valid word, and where to find help."""
+    """Return a usage error as one line: the error, the nearest valid word, and a reference to the help."""
     context = error.ctx
     message = one_line(error.format_message())
     if isinstance(error, click.NoSuchOption):

@@ -1,4 +1,4 @@
-"""The `logs` command: its flags, and printing of instance logs."""
+"""Flags and output of the `logs` command."""
 
 from __future__ import annotations
 

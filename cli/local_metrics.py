@@ -1,4 +1,4 @@
-"""`--metrics-port-start`: Prometheus metrics of a local run's instances, on local ports.
+"""`--metrics-port-start`: serves Prometheus metrics of a local run's instances on local ports.
 
 As in Pulsar, process instances have one port each, counting up from the first; instances in the same process share a
 port. All ports are served by this process, which requests the metrics of process instances like a worker.
@@ -32,10 +32,10 @@ PORT_MAX = 65535
 
 
 class LocalMetrics:
-    """The servers of one local run; `close` at the end."""
+    """The metrics servers of one local run; must be closed at the end."""
 
     def __init__(self, local: LocalRun) -> None:
-        """Prepare; `open` follows."""
+        """Create closed servers; `open` opens their ports."""
         self._local = local
         self._read: ReadMetrics | None = None
         self._servers: list[WebServer] = []
@@ -53,8 +53,8 @@ class LocalMetrics:
         groups = [[number] for number in numbers] if self._local.has_processes else [list(numbers)]
         if first_port and first_port + len(groups) - 1 > PORT_MAX:
             raise Failure(
-                f"--metrics-port-start {first_port}: {len(groups)} instances need a port each, and {PORT_MAX} is the"
-                " last one; give a lower one"
+                f"--metrics-port-start {first_port}: {len(groups)} instances need one port each, but the highest port"
+                f" is {PORT_MAX}: use a lower port"
             )
         try:
             for offset, group in enumerate(groups):
@@ -65,7 +65,7 @@ class LocalMetrics:
                 urls.append(f"http://{HOST}:{port}/metrics")
         except InvalidConfig as error:
             raise Failure(f"--metrics-port-start {first_port}: {error}") from error
-        return f"metrics: {urls[0]}" if len(urls) == 1 else f"metrics, a page for each instance: {', '.join(urls)}"
+        return f"metrics: {urls[0]}" if len(urls) == 1 else f"metrics, one page per instance: {', '.join(urls)}"
 
     def offer(self, read: ReadMetrics) -> None:
         """Set the function that returns an instance's metrics, once instances are running."""

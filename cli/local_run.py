@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 _SECURITY = (
     ("auth_plugin", "--client-auth-plugin --clientAuthPlugin --auth-plugin", "NAME",
-     "What shows the broker who you are; else --auth-plugin before the command."),
+     "Authentication plugin for the broker (default: the global --auth-plugin)."),
     ("auth_params", "--client-auth-params --clientAuthParams --auth-params", "TEXT",
-     "Parameters of the plugin; default: --auth-params before the command."),
+     "Parameters of the plugin (default: the global --auth-params)."),
     ("tls_trust_certs_file", "--tls-trust-cert-path --tls_trust_cert_path --tls-trust-certs-file", "FILE",
-     "Authorities (PEM) that are trusted; else the system's."),
+     "Trusted certificate authorities, a PEM file (default: the system's)."),
 )  # fmt: skip
 _SECURITY_SWITCHES = (
     ("tls_allow_insecure_connection",
-     "--tls-allow-insecure --tls_allow_insecure --tls-allow-insecure-connection", "Take any certificate; for trying."),
+     "--tls-allow-insecure --tls_allow_insecure --tls-allow-insecure-connection",
+     "Accept any certificate; for testing only."),
     ("tls_hostname_verification", "--hostname-verification-enabled --hostname_verification_enabled",
-     "The broker's certificate must name its host; on by default."),
+     "Verify the host name in the broker's certificate; on by default."),
 )  # fmt: skip
 """Name in `ClientSecurity`, flags and help: Pulsar's flags, and the equivalent global ones."""
 
@@ -44,7 +45,7 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags of a local run to a command."""
     command = click.option(
         "--use-tls", "--use_tls", "use_tls", cls=QuietOption, is_flag=True,
-        help="Refuse an address of the broker without TLS; pulsar+ssl:// says it, too.",
+        help="Require a broker address with TLS, pulsar+ssl://.",
     )(command)  # fmt: skip
     for name, flags, text in reversed(_SECURITY_SWITCHES):
         command = _security(name, flags, text, is_flag=True, default=None)(command)
@@ -53,8 +54,8 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--metrics-port-start", "metrics_port", metavar="PORT", type=click.IntRange(0, 65535),
-            help="Serve /metrics for Prometheus at this port of 127.0.0.1; instances that are processes have a port"
-            " each, counted up from it. 0: any free ones.",
+            help="Serve Prometheus metrics under /metrics on this port of 127.0.0.1. Process instances use"
+                " consecutive ports starting with this one. 0: free ports.",
         ),
         click.option(
             "--secrets-provider-config", "secrets_config", metavar="JSON", default="",
@@ -62,16 +63,17 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--secrets-provider-classname", "secrets_provider", metavar="CLASS", default="",
-            help="Class that finds the secrets, such as module.Class; else their entries say where they are.",
+            help="Class that resolves secrets, such as module.Class (default: the built-in providers named in their"
+                " entries).",
         ),
         click.option(
             "--state-storage-service-url", "--stateStorageServiceUrl", "state_storage_service_url", cls=QuietOption,
             metavar="URL",
-            help="State store, bk://host:port or bk+ssl://host:port; by default the one that the broker announces.",
+            help="State store, bk://host:port or bk+ssl://host:port (default: the one announced by the broker).",
         ),
         click.option(
             "--broker-service-url", "--brokerServiceUrl", "broker_service_url", cls=QuietOption, metavar="URL",
-            help="Address of the broker; else --service-url before the command.",
+            help="Address of the broker (default: the global --service-url).",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -87,19 +89,19 @@ def service_url_of(given: str | None, settings: Settings, use_tls: bool) -> str:
     """Return the broker's address.
 
     Raises:
-        Failure: the address has an unsupported scheme, or no TLS although required.
+        Failure: the address has an unsupported scheme, or lacks TLS although it is required.
     """
     url = given or settings.service_url
     if not url.startswith(("pulsar://", "pulsar+ssl://")):
-        raise Failure(f"--broker-service-url {url!r} does not begin with pulsar:// or pulsar+ssl://")
+        raise Failure(f"invalid --broker-service-url {url!r}: expected pulsar:// or pulsar+ssl://")
     if use_tls and not url.startswith("pulsar+ssl://"):
-        raise Failure(f"--use-tls needs an address with TLS, not {url}; give --broker-service-url pulsar+ssl://…")
+        raise Failure(f"--use-tls requires an address with TLS, not {url}: use --broker-service-url pulsar+ssl://…")
     return url.rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Settings of a local run besides code and config.
+    """Settings of a local run other than code and config.
 
     Attributes:
         service_url: address of the broker.
@@ -107,7 +109,7 @@ class Surroundings:
         state_url: URL of the state store; empty for none.
         secrets_provider: class that resolves secrets; empty for the default one.
         secrets_config: configuration of the secrets provider as JSON; empty for none.
-        metrics_port: the first port of /metrics; 0 for free ports, None for no metrics.
+        metrics_port: first port for metrics; 0 for free ports, None for no metrics.
         security: credentials and TLS settings for the broker and its REST interface.
     """
 
@@ -128,7 +130,7 @@ def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings
     """
     provider, config = given.pop("secrets_provider"), given.pop("secrets_config")
     if config and not provider:
-        raise Failure("--secrets-provider-config is for a provider; give --secrets-provider-classname, too")
+        raise Failure("--secrets-provider-config requires --secrets-provider-classname")
     if config and not _is_object(config):  # not shown, as it may contain a password
         raise Failure(
             '--secrets-provider-config is not a JSON object: expected, for example, \'{"path": "/run/secrets"}\''
@@ -165,7 +167,7 @@ def run_in_foreground(local: LocalRun, what: str, metrics_port: int | None) -> i
         what: their description, such as ``source public/default/lines``.
         metrics_port: as in `Surroundings`.
 
-    Returns: the exit code: 1, with a message, if the only instance ended by itself.
+    Returns: the exit code: 1, with a message, if the only instance ended unexpectedly.
 
     Raises:
         Failure: a metrics port is in use.
@@ -196,7 +198,7 @@ def run_in_foreground(local: LocalRun, what: str, metrics_port: int | None) -> i
                 metrics = LocalMetrics(local)
                 stack.push_async_callback(metrics.close)
                 offer, line = metrics.offer, await metrics.open(metrics_port)
-            say(f"{what} runs here with {instances}, until Ctrl-C")
+            say(f"running {what} with {instances}, press Ctrl-C to stop")
             if line:
                 say(line)
             if local.is_direct:

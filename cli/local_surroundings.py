@@ -1,4 +1,4 @@
-"""The servers of a local run: its broker, which must be available, and a state store, which is looked up."""
+"""Servers of a local run: checks that the broker is available, and finds the state store."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .reach import check_broker
 
 
 def connected(local: LocalRun) -> LocalRun:
-    """Return a local run with its state store, once its broker answers. Blocking.
+    """Wait until a local run's broker responds, and return the local run with its state store. Blocking.
 
     Raises:
-        Failure: the broker's address does not answer, or the code uses state and no state store was found.
-        MagnetarError: another kind of server answers, or the broker rejects the client.
+        Failure: the broker does not respond, or the code uses state and no state store was found.
+        MagnetarError: the address belongs to another kind of server, or the broker rejects the client.
     """
     asyncio.run(check_broker(local.service_url, local.admin_url, local.security, "--broker-service-url"))
     if not local.state_url:
@@ -36,7 +36,7 @@ def connected(local: LocalRun) -> LocalRun:
         if local.state_url:
             click.echo(f"using the state store of the broker at {local.admin_url}", err=True)
     if local.state_call and not local.state_url:
-        raise Failure(f"className {local.details.className} calls {local.state_call}, and {NO_STATE_STORE}")
+        raise Failure(f"className {local.details.className} calls {local.state_call}, but {NO_STATE_STORE}")
     return local
 
 

@@ -1,7 +1,8 @@
-"""``magnetar``: the root command, and the single place where errors are handled.
+"""``magnetar``: the root command, and the central error handling.
 
 A command's module is imported when the command runs: importing all of them takes a third of a second, too long for
-`magnetar --version` and shell completion. Therefore the root's help texts are in the table, not in the modules.
+`magnetar --version` and shell completion. Therefore the help texts of the root command are in the table, not in the
+modules.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Entry(NamedTuple):
     Attributes:
         module: name of the module below `magnetar.cli`.
         attribute: name of the click command in it.
-        summary: its line in the help of the group.
+        summary: one-line description in the group's help.
     """
 
     module: str
@@ -78,51 +79,51 @@ class LazyGroup(Group):
 
 
 COMMANDS = {
-    "standalone": Entry("servers.standalone", "standalone", "Run broker and worker on this machine."),
+    "standalone": Entry("servers.standalone", "standalone", "Run a broker and a worker on this machine."),
     "broker": Entry("servers.broker", "broker", "Run a broker alone."),
     "worker": Entry("servers.worker", "worker", "Run a functions worker alone."),
     "state-store": Entry("servers.state_store", "state_store", "Run the state store alone."),
-    "backup": Entry("backup.backup", "backup", "Copy the data of broker and state store while they run."),
-    "restore": Entry("backup.backup", "restore", "Make a data directory of a backup."),
-    "init": Entry("init.init", "init", "Write a project: a function, its test, its config."),
+    "backup": Entry("backup.backup", "backup", "Back up the broker and the state store while they are running."),
+    "restore": Entry("backup.backup", "restore", "Restore a data directory from a backup."),
+    "init": Entry("init.init", "init", "Create a project with a function, its test and its config."),
     "demo": Entry("demo.demo", "demo", "Count the identifiers of Python's standard library with two functions."),
-    "functions": Entry("functions.functions", "functions", "Create, change and watch functions."),
+    "functions": Entry("functions.functions", "functions", "Create, update and monitor functions."),
     "functions-worker": Entry(
-        "functions.functions_worker", "functions_worker", "Inspect the workers and their instances."
+        "functions.functions_worker", "functions_worker", "Inspect and manage workers and their instances."
     ),
-    "sources": Entry("connectors.connectors", "sources", "Create, change and watch sources."),
-    "sinks": Entry("connectors.connectors", "sinks", "Create, change and watch sinks."),
-    "packages": Entry("packages.packages", "packages", "Keep code under names and versions."),
+    "sources": Entry("connectors.connectors", "sources", "Create, update and monitor sources."),
+    "sinks": Entry("connectors.connectors", "sinks", "Create, update and monitor sinks."),
+    "packages": Entry("packages.packages", "packages", "Store code under names and versions."),
     "topics": Entry("topics.topics", "topics", "Create, inspect and change topics and their subscriptions."),
-    "topicPolicies": Entry("topics.topic_policies", "topic_policies", "Show and change policies of single topics."),
-    "subscriptions": Entry("topics.subscriptions", "subscriptions", "The subscriptions of a topic."),
+    "topicPolicies": Entry("topics.topic_policies", "topic_policies", "Show and change topic policies."),
+    "subscriptions": Entry(
+        "topics.subscriptions", "subscriptions", "Create, inspect and change subscriptions of a topic."
+    ),
     "schemas": Entry("topics.schemas", "schemas", "Show, upload and delete the schemas of topics."),
     "namespaces": Entry("cluster.namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("cluster.tenants", "tenants", "Create, inspect and change tenants."),
-    "tokens": Entry("security.tokens", "tokens", "Make keys and tokens, and show what a token says."),
-    "certificates": Entry(
-        "security.certificates", "certificates", "Make a small CA and certificates, to try TLS with."
-    ),
+    "tokens": Entry("security.tokens", "tokens", "Create keys and tokens, and inspect tokens."),
+    "certificates": Entry("security.certificates", "certificates", "Create a CA and certificates to test TLS."),
     "clusters": Entry("cluster.clusters", "clusters", "Create, inspect and change clusters."),
-    "brokers": Entry("cluster.clusters", "brokers", "Health and version of the broker."),
+    "brokers": Entry("cluster.clusters", "brokers", "Show broker settings, health and version."),
     "produce": Entry("messages.produce", "produce", "Send messages to a topic."),
-    "consume": Entry("messages.consume", "consume", "Receive messages of a topic and print them."),
+    "consume": Entry("messages.consume", "consume", "Receive messages from a topic and print them."),
 }
 
 
 SERVERS = ("standalone", "demo", "broker", "worker", "state-store", "backup", "restore")
-"""Commands that have their own flags for addresses, or need no addresses."""
+"""Commands that have their own flags for addresses, or do not need addresses."""
 KEYS = ("tokens", "certificates")
 """Commands that do not contact a server."""
 SECTIONS = {
-    "Run it on this machine": SERVERS,
+    "Servers and data": SERVERS,
     "Functions and connectors": ("init", "functions", "sources", "sinks", "packages", "functions-worker"),
     "Messages": ("produce", "consume"),
     "Topics": ("topics", "subscriptions", "schemas", "topicPolicies"),
-    "The cluster": ("namespaces", "tenants", "clusters", "brokers"),
-    "Who may connect": KEYS,
+    "Cluster": ("namespaces", "tenants", "clusters", "brokers"),
+    "Security": KEYS,
 }
-"""Sections of the help; commands in no section come last."""
+"""Sections of the help; commands without a section are listed last."""
 ALIASES = {"source": "sources", "sink": "sinks"}
 """Alternative command names, also used by Pulsar; hidden in the help."""
 NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "websocket")
@@ -135,11 +136,15 @@ NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "websocket")
     not_here=NOT_HERE,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.option("--admin-url", metavar="URL", help="REST address; else $MAGNETAR_ADMIN_URL, client.yml, 127.0.0.1:8080.")
-@click.option("--service-url", metavar="URL", help="Broker address; else $MAGNETAR_SERVICE_URL, client.yml, port 6650.")
+@click.option(
+    "--admin-url", metavar="URL", help="REST address (default: $MAGNETAR_ADMIN_URL, client.yml or 127.0.0.1:8080)."
+)
+@click.option(
+    "--service-url", metavar="URL", help="Broker address (default: $MAGNETAR_SERVICE_URL, client.yml or port 6650)."
+)
 @security_options
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON and nothing else on standard output.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print only JSON on standard output.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(f"{__version__} ({variant()})", "-v", "--version", prog_name="magnetar")
 @click.pass_context
 def root(
@@ -153,21 +158,21 @@ def root(
 ) -> None:
     """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
 
-    `magnetar standalone` starts everything on this machine; the other commands talk to it. Addresses and credentials
-    may stand behind a command, too: `magnetar functions list --admin-url URL`. `magnetar COMMAND --help` says more of
-    each.
+    `magnetar standalone` starts all servers on this machine; the other commands connect to them. Addresses and
+    credentials can also follow a command: `magnetar functions list --admin-url URL`. Run `magnetar COMMAND --help` for
+    details.
     """
     given = {name: value for name, value in security.items() if value is not None}
     if given and ctx.invoked_subcommand in SERVERS:
         raise Failure(
-            f"flags of authentication and TLS before `{ctx.invoked_subcommand}` have no effect: servers take"
-            " brokerClientAuthenticationPlugin, brokerClientTrustCertsFilePath and the like from the file of --config"
+            f"authentication and TLS flags before `{ctx.invoked_subcommand}` have no effect: set"
+            " brokerClientAuthenticationPlugin, brokerClientTrustCertsFilePath etc. in the --config file"
         )
     ctx.obj = find_settings(admin_url, service_url, output, given)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code; the only place where errors are printed."""
+    """Run a command line, print its errors, and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" in given:  # accepted anywhere, as users append it after a failure
         given.remove("--debug")
@@ -203,7 +208,7 @@ def describe(error: Exception) -> str:
         return one_line(f"{error.filename or 'system'}: {error.strerror}")
     if isinstance(error, UnicodeEncodeError):  # the shell passed bytes that are not valid text
         return f"{ascii(error.object)[:200]} is not valid UTF-8 at index {error.start}: use UTF-8"
-    return one_line(f"{type(error).__name__}: {error} (run it again with --debug for the traceback)")
+    return one_line(f"{type(error).__name__}: {error} (rerun with --debug for the traceback)")
 
 
 def report(error: click.ClickException | MagnetarError) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 NEAR = 0.5
 """Minimum similarity of commands, flags and keys, which are few and easily distinguished by users."""
 NEAR_NAME = 0.75
-"""Minimum similarity of user-defined names, so that a function is not suggested just for also ending in `-v2`."""
+"""Minimum similarity of user-defined names; high, so that a shared suffix such as `-v2` is not sufficient."""
 _VERBS = (
     ("get", "set", "remove", "delete", "clear", "create", "update"),
     ("start", "stop", "restart"),
@@ -21,13 +21,13 @@ _VERBS = (
     ("produce", "consume"),
     ("put", "query"),
 )
-"""Groups of verbs; none is suggested for another of its group, which would do something else."""
+"""Groups of verbs with different effects; a verb is never suggested for another one of its group."""
 _ROW_OF = {word: row for row in _VERBS for word in row}
 _MISSPELT = 0.7
 
 
 def nearest_word(word: str, known: Iterable[str], likeness: float = NEAR) -> str | None:
-    """Return the known word most similar to ``word``, or None without a similar word with the same effect."""
+    """Return the known word most similar to ``word`` and with the same effect, or None."""
     if word in (known := sorted(set(known))):
         return None
     import difflib  # imported only if a word was mistyped
@@ -38,7 +38,7 @@ def nearest_word(word: str, known: Iterable[str], likeness: float = NEAR) -> str
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = NEAR) -> str:
-    """Return ``; did you mean X?`` for the known word most similar to ``word``, or an empty text."""
+    """Return ``; did you mean X?`` for the known word most similar to ``word``, or an empty string."""
     found = nearest_word(word, known, likeness)
     return f"; did you mean {found}?" if found else ""
 
@@ -52,5 +52,5 @@ def _verbs(name: str) -> set[str]:
 
 
 def _differ(meant: set[str], offered: set[str]) -> bool:
-    """Return whether a suggested word does something else than the intended one."""
+    """Return whether a suggested word has a different effect than the intended one."""
     return any(verb not in offered and offered.intersection(_ROW_OF[verb]) for verb in meant)

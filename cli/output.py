@@ -1,7 +1,8 @@
 """Output of commands: JSON for programs, tables for people, plain lines for pipes.
 
-With ``-o json``, standard output contains a single JSON value. Without it, a terminal gets tables; a pipe gets the same
-output as from Pulsar's own tool, so that scripts written for it keep working: JSON for records, lines for lists.
+With ``-o json``, standard output contains a single JSON value. Without it, the output is a table on a terminal, and in
+a pipe the same as that of Pulsar's own tool, so that scripts written for it keep working: JSON for records, lines for
+lists.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
             ctx.obj = replace(current(ctx), output=value)
 
     return click.option(
-        "-o", "--output", type=click.Choice(["json"]), callback=choose, expose_value=False, help="Print JSON only."
+        "-o", "--output", type=click.Choice(["json"]), callback=choose, expose_value=False, help="Print only JSON."
     )(command)
 
 
@@ -52,7 +53,7 @@ STYLES = {
     "running": "green", "done": "green", "partly running": "yellow", "planning": "yellow", "committing": "yellow",
     "stopped": "yellow", "down": "red", "failed": "red", "cancelled": "red",
 }  # fmt: skip
-"""Colours of words in `STATE_COLUMNS`; not used on terminals without colours or with NO_COLOR set."""
+"""Colours of words in `STATE_COLUMNS`, unless the terminal has no colours or NO_COLOR is set."""
 STATE_COLUMNS = ("state", "stage")
 
 
@@ -60,10 +61,10 @@ class Table(NamedTuple):
     """Rows under a heading.
 
     Attributes:
-        columns: names of the columns.
+        columns: column names.
         rows: one sequence of cells per row; None is an empty cell.
         title: title of the table; empty for none.
-        notes: lines below it, for texts that are too long for a cell.
+        notes: lines below the table, for text too long for a cell.
     """
 
     columns: Sequence[str]

@@ -2,8 +2,8 @@
 
 A line is ``key=value``, ``key: value`` or ``key value``; whitespace around the separator is ignored. ``#`` or ``!``
 starts a comment line. A line that ends in an odd number of backslashes continues on the next one, whose leading
-whitespace is dropped. A backslash before ``t``, ``n``, ``r``, ``f`` or ``uXXXX`` produces that character, before any
-other character the character itself. If a key is repeated, the last line counts. All this follows
+whitespace is dropped. A backslash before ``t``, ``n``, ``r``, ``f`` or ``uXXXX`` produces the corresponding character,
+and before any other character the character itself. If a key is repeated, the last value wins. All this follows
 `java.util.Properties`; trailing whitespace of a value is dropped, as in Pulsar.
 """
 
@@ -29,7 +29,7 @@ def read_properties(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         key = _KEY.match(line)
-        assert key is not None  # it matches nothing, too
+        assert key is not None  # it also matches an empty string
         separator = _SEPARATOR.match(line, key.end())
         assert separator is not None
         found[_unescaped(key[0])] = _unescaped(line[separator.end() :]).strip()

@@ -1,4 +1,4 @@
-"""All commands of Pulsar 4.0's ``pulsar-admin``, by group; those that are missing here are rejected by name.
+"""All commands of Pulsar 4.0's ``pulsar-admin``, by group; unsupported ones are rejected by name.
 
 Source: the classes `Cmd…` of Pulsar's own tool.
 """
@@ -24,7 +24,7 @@ _BOTH = _policies(
     "message-ttl", "offload-policies", "persistence", "publish-rate", "replicator-dispatch-rate", "retention",
     "subscribe-rate", "subscription-dispatch-rate", "subscription-types-enabled",
 )  # fmt: skip
-"""Policies of namespaces and of single topics."""
+"""Policies of both namespaces and topics."""
 _CONNECTOR = (
     "create", "delete", "get", "list", "localrun", "reload", "restart", "start", "status", "stop", "update",
 )  # fmt: skip
@@ -103,4 +103,4 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "update-properties", "update-subscription-properties",
     ),
 }  # fmt: skip
-"""Commands by group, without groups that are missing here altogether."""
+"""Commands by group, except entirely unsupported groups."""

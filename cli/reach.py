@@ -1,4 +1,4 @@
-"""Quick check whether a broker answers at an address, before a client retries for longer."""
+"""Quick check whether a broker responds, before a client retries for longer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ..security.credentials.client_security import ClientSecurity
 
 REACH_TIMEOUT_S = 1.5
-"""Timeout for a connection to any of the hosts, in seconds; without a broker, a command ends within two seconds."""
+"""Timeout for connecting to any of the hosts, in seconds; without a broker, a command fails within two seconds."""
 HANDSHAKE_TIMEOUT_S = 5.0
-"""Timeout for the handshake with a host that accepts connections, in seconds; a busy broker may need some of it."""
+"""Timeout for the handshake after connecting, in seconds; long enough for a busy broker."""
 
 
 async def check_reachable(service_url: str, flag: str = "--service-url") -> None:
-    """Check that a host of a broker's address accepts a connection, without sending anything.
+    """Check that one of the hosts in a broker's address accepts connections, without sending anything.
 
     Args:
         service_url: ``pulsar://host[:port][,…]`` or ``pulsar+ssl://…``.
@@ -32,7 +32,7 @@ async def check_reachable(service_url: str, flag: str = "--service-url") -> None
     Cancellation: safe.
 
     Raises:
-        Failure: no host accepts a connection in time; the message says what to do.
+        Failure: no host accepts a connection in time; the message contains the remedy.
     """
     from ..client.connections.service_url import parse_service_url
     from ..tasks import TaskSet, awaited_elsewhere
@@ -53,7 +53,7 @@ async def check_reachable(service_url: str, flag: str = "--service-url") -> None
 
 
 async def check_broker(service_url: str, admin_url: str, security: ClientSecurity, flag: str) -> None:
-    """Check that a broker answers the handshake at one of the hosts of its address.
+    """Check that a broker completes the handshake at one of the hosts in its address.
 
     Args:
         service_url: as in `check_reachable`.
@@ -64,7 +64,7 @@ async def check_broker(service_url: str, admin_url: str, security: ClientSecurit
     Cancellation: closes the connection.
 
     Raises:
-        Failure: no answer in time; the message says what to do.
+        Failure: no response in time; the message contains the remedy.
         MagnetarError: the address belongs to another kind of server, or the broker rejects the client.
     """
     from ..client.client import AsyncClient
@@ -89,7 +89,7 @@ async def connect(client: AsyncClient, service_url: str, flag: str = "--service-
     Cancellation: safe.
 
     Raises:
-        Failure: no answer in time; the message says what to do.
+        Failure: no response in time; the message contains the remedy.
         MagnetarError: as from `AsyncClient.connect`.
     """
     try:
@@ -99,11 +99,11 @@ async def connect(client: AsyncClient, service_url: str, flag: str = "--service-
 
 
 def _unreachable(service_url: str, flag: str, reason: str) -> Failure:
-    return Failure(f"cannot reach {service_url}: start one with `magnetar standalone` or give {flag} ({reason})")
+    return Failure(f"cannot reach {service_url}: start a server with `magnetar standalone` or use {flag} ({reason})")
 
 
 async def _reason_against(place: HostPort) -> str:
-    """Return why a host accepts no connection; empty if it does."""
+    """Return why a host does not accept connections, or an empty string if it does."""
     try:
         async with asyncio.timeout(REACH_TIMEOUT_S):
             await _resolve(place.host)
@@ -121,8 +121,8 @@ async def _reason_against(place: HostPort) -> str:
 async def _resolve(host: str) -> None:
     """Resolve a host name.
 
-    This uses a daemon thread, because the event loop waits for its executor's threads on exit, and a name server that
-    does not answer would block such a thread for longer than the command may take.
+    This uses a daemon thread, because the event loop waits for its executor's threads on exit, and an unresponsive name
+    server would block such a thread for longer than the command may take.
 
     Cancellation: safe.
 
@@ -148,7 +148,7 @@ async def _resolve(host: str) -> None:
             failed = error
         except UnicodeError as error:
             failed = OSError(f"invalid host name: {error}")
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(finish, failed)
 
     threading.Thread(target=resolve, name=f"resolve {host}", daemon=True).start()

@@ -1,8 +1,8 @@
-"""`--reload`: run in a child process that is replaced whenever a watched file is saved.
+"""`--reload`: runs in a child process that is replaced whenever a watched file is saved.
 
 Design: the child is a fork of this process, which has imported the libraries but started no threads. So a new child
 starts within milliseconds, and imports the function's modules afresh. The old child first shuts down gracefully: it
-finishes its current message, and other messages that it has received go back to the broker.
+finishes its current message and returns other received messages to the broker.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..wire.printable import one_line
 POLL_S = 0.1
 """Interval at which files are checked, in seconds."""
 STOP_S = 10.0
-"""How long a child may take to end, in seconds; longer than it waits for its function."""
+"""How long a child may take to exit, in seconds; longer than it waits for its function."""
 
 _ENVIRONMENT = "pyvenv.cfg"
-"""File that marks a virtual environment's directory."""
+"""File that identifies a virtual environment's directory."""
 
 Stamp = dict[Path, tuple[int, int]]
 
@@ -60,7 +60,7 @@ def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
             now = later
             time.sleep(POLL_S / 2)
         seen = now
-        click.echo("magnetar: changed; it begins again", err=True)
+        click.echo("magnetar: file changed, restarting", err=True)
         child.stop()
         child = _Child(run)
     child.stop()
@@ -102,10 +102,10 @@ class _Child:
             _work(run, parent)
 
     def look(self) -> None:
-        """Report once if the process has ended by itself."""
+        """Report once if the process has exited."""
         if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
             self._pid = 0
-            click.echo("magnetar: it has ended; it begins again when a file is saved", err=True)
+            click.echo("magnetar: process exited, restarting when a file is saved", err=True)
 
     def stop(self) -> None:
         """Stop the process, gracefully if possible."""
@@ -123,12 +123,12 @@ class _Child:
 
 
 def _work(run: Callable[[], int], parent: int) -> None:
-    """Do the work in the child process, and exit."""
+    """Run in the child process, and exit."""
     code = 1
     try:
         if sys.platform == "linux":
             die_with(parent)
-        sys.dont_write_bytecode = True  # the cache does not distinguish versions with the same time and size
+        sys.dont_write_bytecode = True  # the cache does not distinguish versions with equal time and size
         for which in (signal.SIGINT, signal.SIGTERM):
             signal.signal(which, signal.SIG_DFL)
         code = run()

@@ -1,4 +1,4 @@
-"""REST client for commands: single calls that return JSON or text, with errors as one line."""
+"""REST client for commands: single calls that return JSON or text, with one-line errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["Admin", "Answer", "Parts", "segment"]
 REQUEST_TIMEOUT_S = 300.0
 """Request timeout in seconds; the same as in Pulsar's own tool."""
 READ_TIMEOUT_S = 30.0
-"""Timeout in seconds of requests that only read, which are fast on every server."""
+"""Timeout in seconds of read-only requests, which are fast on every server."""
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -56,7 +56,7 @@ class Admin:
         self._credentials = credentials
 
     def get(self, path: str, **params: Any) -> Any:
-        """GET and return JSON or text; None for an empty response."""
+        """GET a resource and return JSON or text, or None for an empty response."""
         return self.call("GET", path, params=params)
 
     def put(self, path: str, body: Any = None, **params: Any) -> Any:
@@ -86,19 +86,19 @@ class Admin:
         return answer.headers.get(VERSION_HEADER.lower())
 
     def send_parts_raw(self, method: str, path: str, parts: Parts) -> Answer:
-        """Send a multipart form and return the whole response, including headers."""
+        """Send a multipart form and return the complete response, including headers."""
         return self._send(method, path, Form(parts))
 
     def call(self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any] | None = None) -> Any:
-        """Send a request with an optional JSON body and return the content of the response.
+        """Send a request with an optional JSON body and return the response's content.
 
         Raises:
-            Failure: the server does not answer, or the response is an error.
+            Failure: the server does not respond, or the response is an error.
         """
         return _content(self._send(method, path, body, params))
 
     def raw(self, method: str, path: str) -> Answer:
-        """Send a request without a body and return the whole response, including headers."""
+        """Send a request without a body and return the complete response, including headers."""
         return self._send(method, path)
 
     @contextmanager
@@ -135,14 +135,14 @@ class Admin:
 
     def _refused(self) -> str:
         if self._credentials is None or self._credentials.authentication is None:
-            return f"{self.base_url} wants to know who asks (HTTP 401); give --auth-plugin and --auth-params"
+            return f"{self.base_url} requires authentication (HTTP 401): use --auth-plugin and --auth-params"
         return (
-            f"{self.base_url} refuses the credentials (HTTP 401, method {self._credentials.method}); they may have"
-            " expired, or be for another cluster"
+            f"{self.base_url} rejected the credentials (HTTP 401, method {self._credentials.method}); they may be"
+            " expired or belong to another cluster"
         )
 
     def _listed(self, path: str) -> Any:
-        """Return a list, requested only to suggest a name."""
+        """Return a list that is only requested to suggest a name."""
         with self._failures():
             answer = request(
                 "GET", self.base_url + path, timeout_s=2.0, connect_timeout_s=2.0, credentials=self._credentials
@@ -151,24 +151,24 @@ class Admin:
 
     @contextmanager
     def _failures(self, timeout_s: float = READ_TIMEOUT_S) -> Iterator[None]:
-        """Convert network errors to a Failure that says what to do."""
+        """Convert network errors to a Failure with a remedy."""
         try:
             yield
         except NoTls as exc:
             raise Failure(exc.reason) from exc
         except Unreachable as exc:
             raise Failure(
-                f"cannot reach {self.base_url}: start one with `magnetar standalone` or give --admin-url"
+                f"cannot reach {self.base_url}: start a server with `magnetar standalone` or use --admin-url"
             ) from exc
         except AnswerTimeout as exc:
-            raise Failure(f"{self.base_url} gave no answer in {timeout_s:g} s: {_LOOK}") from exc
+            raise Failure(f"{self.base_url} did not respond within {timeout_s:g} s: {_LOOK}") from exc
         except NotHttp as exc:
-            raise Failure(f"{self.base_url} did not answer as an HTTP server: {_LOOK} ({exc.reason})") from exc
+            raise Failure(f"{self.base_url} did not respond like an HTTP server: {_LOOK} ({exc.reason})") from exc
         except NoAnswer as exc:
-            raise Failure(f"talking to {self.base_url} failed: {exc.reason}; look into its log") from exc
+            raise Failure(f"request to {self.base_url} failed: {exc.reason}; check its log") from exc
 
 
-_LOOK = "check that --admin-url names a web port (8080 by default), or look into the server's log"
+_LOOK = "check that --admin-url is a web port (8080 by default), or check the server's log"
 
 
 def admin_of(settings: Settings, timeout_s: float = REQUEST_TIMEOUT_S) -> Admin:
@@ -192,12 +192,12 @@ def _content(answer: Answer) -> Any:
 
 
 class Record(NamedTuple):
-    """A JSON value to show; on a terminal as a table.
+    """A JSON value to show, as a table on a terminal.
 
     Attributes:
         value: the JSON value.
         table: converts it to a table; None to print JSON.
-        empty: message on standard error if the table has no rows; on a terminal, instead of the table.
+        empty: message on standard error if the table has no rows; replaces the table on a terminal.
     """
 
     value: Any
@@ -206,18 +206,18 @@ class Record(NamedTuple):
 
 
 def as_fields(value: Any) -> Record:
-    """Return a value to show, on a terminal as a table of its fields."""
+    """Return a value to show, as a table of its fields on a terminal."""
     return Record(value, key_value_table)
 
 
 class Setting(NamedTuple):
-    """A JSON value that may be missing: then terminals show nothing, and programs get null."""
+    """A JSON value that may be missing; if so, nothing is printed on a terminal, and null elsewhere."""
 
     value: Any
 
 
 class Line(NamedTuple):
-    """A line for people; programs get ``record`` instead."""
+    """A line of text for users; JSON output contains ``record`` instead."""
 
     text: str
     record: Any
@@ -228,7 +228,7 @@ class Names(NamedTuple):
 
     Attributes:
         names: the names.
-        empty: message on standard error if there are none; programs get an empty list or output.
+        empty: message on standard error if the list is empty; JSON output is then an empty list.
     """
 
     names: Sequence[str]
@@ -236,19 +236,19 @@ class Names(NamedTuple):
 
 
 Shown: TypeAlias = str | Record | Setting | Line | Names | None
-"""A message about what was done, a value, or names; None if the command has already printed its output."""
+"""Result of a command: a message, a value, or names; None if the command has already printed its output."""
 
 
 def rest_command(
     group: click.Group | None, name: str | None = None, *, has_output: bool = True, **attributes: Any
 ) -> Callable[[Callable[..., Shown]], click.Command]:
-    """Turn a function into a command: it receives the REST client and the parameters, and has the flag ``-o``.
+    """Turn a function into a command with the flag ``-o``; it receives the REST client and the parameters.
 
     Args:
-        group: group of the command; None if its module adds it elsewhere.
+        group: the command's group; None if its module adds it elsewhere.
         name: name of the command; None for the function's name.
         has_output: False for a command whose own ``-o`` has another meaning.
-        attributes: attributes of the click command; its help is the docstring.
+        attributes: attributes of the click command, whose help is the docstring.
     """
 
     def make(run: Callable[..., Shown]) -> click.Command:
@@ -275,12 +275,12 @@ class Call(NamedTuple):
         method: request method.
         path: path relative to the subject's.
         help: one-line help.
-        done: message to print instead of the response, with the subject's texts in braces.
+        done: message to print instead of the response, with placeholders for the subject's texts.
         show: converts the response to the output.
-        empty: message for an empty list of names, with the subject's texts in braces.
+        empty: message for an empty list of names, with placeholders for the subject's texts.
         flags: flags sent as query parameters of the same names, if set.
         hidden: whether to hide it in the group's help.
-        refusals: replacements for error messages that contain the key.
+        refusals: replacements for error messages, by a substring of them.
     """
 
     name: str
@@ -296,22 +296,22 @@ class Call(NamedTuple):
 
 
 def _twice(state: str, what_next: str) -> Mapping[str, str]:
-    text = f"nothing to do: it is {state} already, or has no such instance; {what_next}"
+    text = f"nothing to do: already {state}, or no such instance; {what_next}"
     return MappingProxyType({"Operation not permitted": text})
 
 
-STARTED = _twice("started", "`restart` restarts it, `status` shows its state")
-STOPPED = _twice("stopped", "`start` starts it again")
-"""`Call.refusals` of the commands `start` and `stop`."""
+STARTED = _twice("started", "use `restart` to restart it, or `status` to show its state")
+STOPPED = _twice("stopped", "use `start` to start it")
+"""`Call.refusals` for the commands `start` and `stop`."""
 
 
 class Subject(NamedTuple):
     """The kind of object that commands act on.
 
     Attributes:
-        path: returns its REST path; called with the parameters' values.
-        parameters: adds the arguments and flags that name the object to a command.
-        texts: returns the texts for `Call.done`; called with the same values.
+        path: returns the object's REST path from the values of the parameters.
+        parameters: adds the arguments and flags for the object's name to a command.
+        texts: returns the placeholder values for `Call.done`, from the same values.
     """
 
     path: Callable[..., str]

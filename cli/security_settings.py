@@ -35,41 +35,41 @@ class SecuritySetting(NamedTuple):
 SECURITY_SETTINGS = (
     SecuritySetting(
         "auth_plugin", ("--auth-plugin",), "MAGNETAR_AUTH_PLUGIN", "authPlugin",
-        "What shows who you are: token, basic, tls, oauth2, a class of Pulsar's, module:Class.",
+        "Authentication plugin: token, basic, tls, oauth2, a class of Pulsar's, or module:Class.",
     ),
     SecuritySetting(
         "auth_params", ("--auth-params",), "MAGNETAR_AUTH_PARAMS", "authParams",
-        "Its parameters, as in Pulsar: token:…, file:///…; other users can see flags, but not files.",
+        "Parameters of the plugin, as in Pulsar: token:… or file:///…; other users can see flags, but not files.",
     ),
     SecuritySetting(
         "tls_trust_certs_file", ("--tls-trust-certs-file", "--tls-trust-cert-path"), "MAGNETAR_TLS_TRUST_CERTS_FILE",
-        "tlsTrustCertsFilePath", "Authorities (PEM) that are trusted; else the system's.",
+        "tlsTrustCertsFilePath", "Trusted certificate authorities, a PEM file (default: the system's).",
     ),
     SecuritySetting(
         "tls_certificate_file", ("--tls-cert-file",), "MAGNETAR_TLS_CERT_FILE", "tlsCertificateFilePath",
-        "Certificate (PEM) that servers are shown.",
+        "Client certificate, a PEM file.",
     ),
     SecuritySetting(
-        "tls_key_file", ("--tls-key-file",), "MAGNETAR_TLS_KEY_FILE", "tlsKeyFilePath", "Its private key (PEM).",
+        "tls_key_file", ("--tls-key-file",), "MAGNETAR_TLS_KEY_FILE", "tlsKeyFilePath", "Its private key, a PEM file.",
     ),
     SecuritySetting(
         "tls_allow_insecure_connection",
         ("--tls-allow-insecure-connection/--no-tls-allow-insecure-connection", "--tls-allow-insecure"),
         "MAGNETAR_TLS_ALLOW_INSECURE_CONNECTION", "tlsAllowInsecureConnection",
-        "Take any certificate; for trying.", is_switch=True,
+        "Accept any certificate; for testing only.", is_switch=True,
     ),
     SecuritySetting(
         "tls_hostname_verification",
         ("--tls-enable-hostname-verification/--no-tls-enable-hostname-verification",),
         "MAGNETAR_TLS_ENABLE_HOSTNAME_VERIFICATION", "tlsEnableHostnameVerification",
-        "Certificates must name the host; on by default.", is_switch=True,
+        "Verify host names in certificates; on by default.", is_switch=True,
     ),
 )  # fmt: skip
 _WORDS = {"true": True, "false": False}
 
 
 def laid_over(layers: Iterable[Values]) -> ClientSecurity:
-    """Merge settings of several sources; the first source that contains a setting wins.
+    """Merge settings from several sources; the first source that contains a setting wins.
 
     A plugin is not combined with parameters from a later source, which belong to the plugin there.
 
@@ -103,9 +103,9 @@ def checked(setting: SecuritySetting, value: object, where: str) -> str | bool:
     """
     if not setting.is_switch:
         if not isinstance(value, str):
-            raise Failure(f"{where} is not text: put it in quotes")
+            raise Failure(f"{where} is not a string: quote it")
         return value
     word = str(value).strip().lower()
     if word not in _WORDS:
-        raise Failure(f"{where} is neither true nor false")
+        raise Failure(f"{where} must be true or false")
     return _WORDS[word]

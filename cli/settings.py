@@ -1,4 +1,4 @@
-"""Addresses and credentials, from global flags, the environment, ``client.yml`` and this machine, in this order."""
+"""Addresses and credentials from global flags, the environment, ``client.yml`` and this machine, in this order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
 _FLAG_LAYERS = 2
-"""The number of `Settings.security_layers` that are flags."""
+"""Number of `Settings.security_layers` that come from flags."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of all client commands.
+    """Settings shared by all client commands.
 
     Attributes:
-        admin_url: base URL of the REST interface, without trailing slash.
+        admin_url: base URL of the REST interface, without a trailing slash.
         service_url: address of the binary protocol.
         output: ``json`` for JSON even on a terminal; None for tables on a terminal.
         security_layers: authentication and TLS settings from flags after the command, flags before it, the environment
@@ -49,14 +49,15 @@ class Settings:
         """The merged authentication and TLS settings.
 
         Raises:
-            InvalidConfig: settings contradict each other.
+            InvalidConfig: the settings contradict each other.
         """
         found = laid_over(self.security_layers)
         has_tls = any(url.startswith(TLS_URLS) for url in (self.admin_url, self.service_url))
         by_flag = any("tls_hostname_verification" in layer for layer in self.security_layers[:_FLAG_LAYERS])
         if has_tls or by_flag:
             return found
-        # Pulsar's client.conf disables this for all addresses; without TLS it is irrelevant and must not be an error.
+        # Pulsar's client.conf disables this for all addresses; it is irrelevant without TLS, and must not raise an
+        # error.
         return replace(found, tls_hostname_verification=True)
 
     @cached_property
@@ -73,10 +74,10 @@ class Settings:
         return credentials
 
     def client_config(self, **others: Any) -> ClientConfig:
-        """Return the settings for a broker client, with additional settings.
+        """Return the configuration of a broker client, with additional settings.
 
         Raises:
-            InvalidConfig: as for `credentials`.
+            InvalidConfig: the plugin is unknown, or TLS is configured although no address uses it.
         """
         from ..client.config import ClientConfig
 
@@ -92,7 +93,7 @@ class Settings:
 def find_settings(
     admin_url: str | None, service_url: str | None, output: str | None, security: Values | None = None
 ) -> Settings:
-    """Return the settings of a call; given values override the environment, which overrides the file.
+    """Return the settings of a command; flags override the environment, which overrides the file.
 
     Raises:
         Failure: the client file is unreadable or contains an unknown key.
@@ -111,24 +112,24 @@ def find_settings(
 
 
 def checked_admin_url(url: str) -> str:
-    """Return a REST address without trailing slash.
+    """Check a REST address, and return it without a trailing slash.
 
     Raises:
         Failure: the protocol is not supported.
     """
     if not url.startswith(("http://", "https://")):
-        raise Failure(f"admin URL {url!r} does not begin with http:// or https://")
+        raise Failure(f"invalid admin URL {url!r}: expected http:// or https://")
     return url.rstrip("/")
 
 
 def checked_service_url(url: str) -> str:
-    """Return a broker's address without trailing slash.
+    """Check a broker address, and return it without a trailing slash.
 
     Raises:
         Failure: the protocol is not supported.
     """
     if not url.startswith(("pulsar://", "pulsar+ssl://")):
-        raise Failure(f"service URL {url!r} does not begin with pulsar:// or pulsar+ssl://")
+        raise Failure(f"invalid service URL {url!r}: expected pulsar:// or pulsar+ssl://")
     return url.rstrip("/")
 
 

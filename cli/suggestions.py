@@ -15,7 +15,7 @@ _TOPIC = re.compile(r"(?P<list>/admin/v2/(?:non-)?persistent/[^/]+/[^/]+)/(?P<na
 _NAMESPACE = re.compile(r"(?P<list>/admin/v2/namespaces/[^/]+)/(?P<name>[^/?]+)")
 _TENANT = re.compile(r"(?P<list>/admin/v2/tenants)/(?P<name>[^/?]+)")
 _LISTS = (_COMPONENT, _TOPIC, _NAMESPACE, _TENANT)
-"""Patterns of paths that contain a name, and the paths that list all of its kind."""
+"""Patterns of paths that contain a name, and the paths that list all objects of that kind."""
 _PARTITION = re.compile(r"-partition-\d+$")
 
 
@@ -23,7 +23,7 @@ def with_suggestion(failure: Failure, path: str, get: Callable[[str], Any]) -> F
     """Add the most similar existing name to the failure of a request for a missing object.
 
     Args:
-        failure: the failure of the request.
+        failure: failure of the request.
         path: path of the request, without query.
         get: requests another path and returns its JSON.
     """

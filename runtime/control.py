@@ -1,4 +1,4 @@
-"""Controls an instance in another process through Pulsar's gRPC service InstanceControl on a Unix socket."""
+"""Control of an instance in another process, through Pulsar's gRPC service InstanceControl on a Unix socket."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..wire.functions_pb2 import FunctionStatus, HealthCheckResult, MetricsData
 from .instance_answers import ANSWER_BYTES_MAX, read_answer, read_metrics, read_status
 
 SERVICE = "proto.InstanceControl"
-SOCKET_PATH_BYTES_MAX = 107  # the kernel's limit without the terminating zero
+SOCKET_PATH_BYTES_MAX = 107  # the kernel's limit without the terminating null byte
 CALL_TIMEOUT_S = 2.0
 
 
 class Answers(Protocol):
-    """The instance's answers; called on a thread of the service."""
+    """Responses of an instance; called on a thread of the service."""
 
     def status(self) -> FunctionStatus:
         """Return the instance status."""
@@ -61,7 +61,7 @@ def serve(answers: Answers, socket: Path) -> grpc.Server:
     }
     handlers = {name: _handler(method) for name, method in methods.items()}
     threads = ThreadPoolExecutor(1, "control")
-    threads.submit(int).result()  # create the thread before user code runs, which may replace the threading module
+    threads.submit(int).result()  # create the thread before user code runs, as that may replace the threading module
     server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     with contextlib.suppress(FileNotFoundError):
@@ -80,10 +80,10 @@ def _handler(method: Callable[[Empty], object]) -> grpc.RpcMethodHandler[Empty, 
 
 
 class ControlClient:
-    """Client of an instance; belongs to the event loop of its first call."""
+    """Client for an instance; bound to the event loop of its first call."""
 
     def __init__(self, socket: Path, user: int | None = None) -> None:
-        """Prepare; the first call connects.
+        """Create a client that connects on its first call.
 
         Args:
             socket: socket of the instance.
@@ -103,10 +103,10 @@ class ControlClient:
         """Check that the instance is healthy.
 
         Raises:
-            ConnectionLost: it does not answer, or reports that it is unhealthy.
+            ConnectionLost: the instance does not respond, or reports that it is unhealthy.
         """
         if not read_answer(HealthCheckResult, await self._call("HealthCheck")).success:
-            raise ConnectionLost(f"the instance at {self._target} says that its event loop does not turn")
+            raise ConnectionLost(f"instance {self._target} reported that its event loop is blocked")
 
     async def metrics(self) -> MetricsData:
         """Return the instance's counters; raises as `_call`."""
@@ -116,11 +116,13 @@ class ControlClient:
         """Send a request.
 
         Raises:
-            ConnectionLost: no answer within `CALL_TIMEOUT_S`.
+            ConnectionLost: no response within `CALL_TIMEOUT_S`.
         """
         if self._channel is None:
-            if not self._socket.exists():  # a channel waits before it retries after a failure, and fails until then
-                raise ConnectionLost(f"no answer on {self._target} to {method}: the instance is starting")
+            if (
+                not self._socket.exists()
+            ):  # after a failure, a channel fails immediately until its next connection attempt
+                raise ConnectionLost(f"no response from {self._target} to {method}: the instance is starting")
             self._channel = grpc.aio.insecure_channel(
                 self._target if self._user is None else self._checked_target(self._user),
                 options=[
@@ -137,9 +139,9 @@ class ControlClient:
         try:
             answer: bytes = await call(Empty(), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            raise ConnectionLost(f"no answer on {self._target} to {method}: {error.details()}") from error
+            raise ConnectionLost(f"no response from {self._target} to {method}: {error.details()}") from error
         except asyncio.CancelledError as error:
-            # grpc ends calls this way when their channel is closed, although the calling task was not cancelled.
+            # grpc raises CancelledError when a call's channel is closed, although the calling task was not cancelled.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -147,7 +149,7 @@ class ControlClient:
         return answer
 
     def _checked_target(self, user: int) -> str:
-        """Return an address of the instance's own socket that a link in its directory cannot redirect.
+        """Return an address of the instance's socket that symbolic links in its directory cannot redirect.
 
         Raises:
             ConnectionLost: the path is not a socket of that user.
@@ -155,11 +157,11 @@ class ControlClient:
         try:
             held = os.open(self._socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise ConnectionLost(f"no answer on {self._target}: {error.strerror}") from error
+            raise ConnectionLost(f"no response from {self._target}: {error.strerror}") from error
         found = os.fstat(held)
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid != user:
             os.close(held)
-            raise ConnectionLost(f"no answer on {self._target}: it is not a socket of user {user}")
+            raise ConnectionLost(f"no response from {self._target}: not a socket of user {user}")
         self._held = held
         return f"unix:/proc/self/fd/{held}"
 

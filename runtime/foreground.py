@@ -1,8 +1,8 @@
 """Runs one instance in this process, so that its author can set breakpoints.
 
-The function is imported under its own name, its output goes directly to the terminal, and standard input is its own:
-`pdb` works. Log lines of the context's logger are shown too, and failures with tracebacks. When the instance ends it is
-not restarted: the reason is returned.
+The function is imported under its own name and has direct access to standard input and output, so `pdb` works. Lines
+from the context's logger and tracebacks of failures are shown too. An instance that ends is not restarted; the reason
+is returned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..wire.functions_pb2 import MetricsData
 GRACE_S = 5.0
 """Time for the function to finish the current message on stop; after that the message is redelivered."""
 _LOOK_S = 0.2
-_COUNT = re.compile(r"\d+ (?:try|tries|s;)")
+_COUNT = re.compile(r"\d+ (?:try|tries|attempts?|s;)")
 
 
 async def run_here(
@@ -37,13 +37,13 @@ async def run_here(
     warn: Callable[[str], None],
     offer: Callable[[Callable[[], MetricsData]], None],
 ) -> str:
-    """Run an instance until ``stop`` is set or it ends, and return why it ended; empty if it was stopped.
+    """Run an instance until ``stop`` is set or it ends; return the reason, empty if it was stopped.
 
     Args:
         spec: the instance to run.
         stop: ends it.
         show: called with the instance's log lines, from any thread.
-        warn: called with what blocks the instance, whenever that changes.
+        warn: called with the reason why the instance is blocked, whenever it changes.
         offer: called once, before the start, with a function that returns the instance's counters.
 
     Cancellation: stops it without waiting for the function.
@@ -87,5 +87,5 @@ async def run_here(
 
 
 def without_counts(trouble: str) -> str:
-    """Return an error text without its counts of attempts and seconds, which change while an instance waits."""
+    """Remove the counts of attempts and seconds, which change while an instance waits, from an error message."""
     return _COUNT.sub("", trouble)

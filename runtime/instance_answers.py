@@ -1,7 +1,7 @@
-"""Validates the answers of an instance: only content that one of our instances could have sent is accepted.
+"""Validation of an instance's responses: only content that one of our instances could have sent is accepted.
 
-User code shares a process with the instance, so it may send its own answers: bytes that are not a record, millions of
-metrics, or a metric labelled as another function's. Such content is dropped.
+User code shares a process with the instance, so it may forge responses: bytes that are not a record, millions of
+metrics, or metrics labelled as those of another function. Such content is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..wire.functions_pb2 import FunctionStatus, MetricsData
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 COUNT_MAX = 2**62
-"""More than can happen, and small enough for the worker to add to."""
+"""Upper bound for counters: unreachable in practice, and small enough to be added up."""
 _RECORDED = ("_sum", "_count", "_max", "_min", "_avg")
 _TEXT_CHARACTERS_MAX = 2 * TRACEBACK_CHARACTERS_MAX
 _LATEST = ("latestUserExceptions", "latestSystemExceptions", "latestSourceExceptions", "latestSinkExceptions")
@@ -27,7 +27,7 @@ _Answer = TypeVar("_Answer", bound=Message)
 
 
 def read_answer(kind: type[_Answer], data: bytes) -> _Answer:
-    """Parse an answer into a record.
+    """Parse a response into a record.
 
     Raises:
         ConnectionLost: the data is invalid.
@@ -35,7 +35,9 @@ def read_answer(kind: type[_Answer], data: bytes) -> _Answer:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise ConnectionLost(f"the instance answered with {len(data)} bytes that are no {kind.__name__}") from error
+        raise ConnectionLost(
+            f"the instance responded with {len(data)} bytes that are not a valid {kind.__name__}"
+        ) from error
 
 
 def read_status(data: bytes) -> FunctionStatus:

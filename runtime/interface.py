@@ -1,4 +1,4 @@
-"""The interface of all runtimes."""
+"""The interface that all runtimes implement."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Instance(Protocol):
         """Return the instance's own status; the manager fills in numRestarts and workerId."""
 
     async def metrics(self) -> MetricsData:
-        """Return its counters."""
+        """Return the instance's counters."""
 
     async def stop(self, grace_s: float) -> None:
-        """End the instance: after the current message if possible, by force after ``grace_s``."""
+        """Stop the instance after the current message if possible, or forcibly after ``grace_s``."""
 
     def leftover(self) -> str:
-        """Return what could not be ended of an ended instance, in one line; empty if nothing."""
+        """Describe in one line what remains running of an ended instance; empty if nothing does."""
 
     def death(self) -> str:
-        """Return how the process of an ended instance died, if it died unexpectedly; otherwise empty."""
+        """Return how the process of an ended instance died, or an empty string if it exited as expected."""
 
     async def wait(self) -> str:
-        """Return why the instance ended, with a traceback if there is one; empty if it was stopped.
+        """Wait until the instance has ended, and return the reason, possibly with a traceback; empty if it was stopped.
 
         Cancellation: safe.
         """
@@ -38,13 +38,13 @@ class Instance(Protocol):
 
 @runtime_checkable
 class Triggered(Protocol):
-    """An instance that runs on request, until the backlog of that moment is done."""
+    """An instance that is triggered to process its current backlog."""
 
     async def begin_run(self, run_id: str) -> None:
-        """Begin a run; its progress is in the status.
+        """Start a run; its progress is in the status.
 
         Raises:
-            RunNotYet: it can begin in a moment.
+            RunNotYet: the run can be started shortly.
             RunRefused: another run or a failure prevents it.
         """
 
@@ -54,7 +54,7 @@ class Examines(Protocol):
     """A runtime that can examine packages in a separate process."""
 
     async def examine(self, question: Question, user: SystemUser | None = None) -> str | None:
-        """Return in one line why the code cannot work on any worker, empty if no reason was found.
+        """Return in one line why the code cannot work on any worker, or an empty string if no reason was found.
 
         Cancellation: safe.
 
@@ -63,11 +63,11 @@ class Examines(Protocol):
             user: user that loads it; None for this process's user.
 
         Returns:
-            None if it could not be determined: it took too long, or the examining process died.
+            None if this could not be determined: it took too long, or the examining process died.
         """
 
     async def read_source(self, question: SourceQuestion, user: SystemUser | None = None) -> Source | None:
-        """Return what the source of a package contains, or None if the machine is too busy.
+        """Return the result of reading a package's source, or None if the machine is too busy.
 
         Cancellation: safe.
 
@@ -84,13 +84,13 @@ class Runtime(Protocol):
     """Starts instances."""
 
     async def warm_up(self) -> None:
-        """Prepare what the first instance would otherwise wait for."""
+        """Prepare resources that the first instance would otherwise have to wait for."""
 
     async def start(self, spec: InstanceSpec) -> Instance:
         """Start an instance; errors inside it are returned by `Instance.wait`.
 
         Raises:
-            MagnetarError: nothing could be started.
+            MagnetarError: the instance could not be started.
         """
 
     async def close(self) -> None:

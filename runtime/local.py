@@ -1,8 +1,8 @@
-"""Runs the instances of one component in the foreground, without a worker, until they are stopped.
+"""Local runs: the instances of one component in the foreground, without a worker, until they are stopped.
 
-A `RuntimeManager` runs them as on a worker, with its restarts, from a record that is not stored. Their files are in a
+A `RuntimeManager` runs and restarts them as on a worker, but from a record that is not stored. Their files are in a
 temporary directory, except installed requirements, which later runs reuse. No lock prevents a second run of the same
-name: that is the caller's responsibility.
+name; that is the caller's responsibility.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ POLL_S = 0.2
 WORKER_ID = "localrun"
 
 ReadMetrics = Callable[[int], Awaitable[MetricsData]]
-"""Returns the counters of an instance by its number; raises KeyError for one not running here."""
+"""Returns an instance's counters by its number; raises KeyError if it is not running here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
-    """What to run, and where.
+    """Settings of a local run.
 
     Attributes:
         details: the component's record.
@@ -48,11 +48,11 @@ class LocalRun:
         service_url: the broker's URL.
         admin_url: the broker's REST interface URL.
         state_url: the state store's URL; empty for none.
-        state_call: place in the source where the code uses its state; empty if it does not.
+        state_call: location in the source where the code uses its state; empty if it does not.
         first_instance: number of the first instance.
-        secrets_provider: class that finds secrets; empty for the default.
-        secrets_config: its settings as JSON; empty for none.
-        security: credentials for broker and REST interface, and how these are verified.
+        secrets_provider: class that resolves secrets; empty for the default.
+        secrets_config: settings of the secrets provider as JSON; empty for none.
+        security: credentials and TLS settings for the broker and its REST interface.
     """
 
     details: FunctionDetails
@@ -68,12 +68,12 @@ class LocalRun:
 
     @property
     def numbers(self) -> range:
-        """The numbers of its instances."""
+        """Numbers of its instances."""
         return range(self.first_instance, self.first_instance + self.details.parallelism)
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is a single instance of a function that needs no separate process, for `run_direct`."""
+        """Whether it is a single function instance without a separate process, as `run_direct` requires."""
         is_function = self.details.componentType not in (FunctionDetails.SOURCE, FunctionDetails.SINK)
         return is_function and self.details.parallelism == 1 and not self.has_processes
 
@@ -89,7 +89,7 @@ class LocalRun:
         warn: Callable[[str], None],
         offer: Callable[[ReadMetrics], None],
     ) -> str:
-        """Run the only instance in this process, and return why it ended; empty if it was stopped. See `run_here`.
+        """Run the only instance in this process; return why it ended, empty if it was stopped (see `run_here`).
 
         ``offer`` is called before the start, with a function that returns the counters.
 
@@ -144,7 +144,7 @@ class LocalRun:
         Args:
             stop: ends them.
             show: called with an instance number and a line of its log.
-            warn: called with an instance number and what blocks it, whenever that changes.
+            warn: called with an instance number and the reason why it is blocked, whenever it changes.
             offer: called once, before they start, with a function that returns their counters.
 
         Raises:
@@ -226,17 +226,17 @@ async def _none_when(stop: asyncio.Event) -> None:
 
 
 def cache_directory() -> Path:
-    """Return where foreground functions' requirements are installed, for this user and for later runs."""
+    """Return the directory for requirements of local runs, which later runs of this user reuse."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "magnetar" / "requirements"
 
 
 def unpacked(package: Path, directory: Path) -> Path:
-    """Return a package in the form that instances use: a .py file, or a directory of modules. Blocking.
+    """Return a package in the form used by instances: a .py file, or a directory of modules. Blocking.
 
     Args:
         package: the file, or a directory of modules, which is returned as it is.
-        directory: where archives are extracted.
+        directory: directory where archives are extracted.
 
     Raises:
         PackageError: the package is invalid or cannot be read.
@@ -246,7 +246,7 @@ def unpacked(package: Path, directory: Path) -> Path:
     if not package.is_file():
         raise PackageError(f"file {package} does not exist")
     if package.suffix not in SUFFIXES:
-        raise PackageError(f"the package {package.name} is not a {', '.join(SUFFIXES)} file; give one of these")
+        raise PackageError(f"unsupported package {package.name}: expected a {', '.join(SUFFIXES)} file")
     if package.suffix == ".py":
         return package.resolve()
     extract(package, directory / "package", package.name)

@@ -1,8 +1,8 @@
 """The runtime manager: makes the instances on this worker match the assignments.
 
-Design: `apply` only compares and never waits for an instance. Each instance has its own supervisor, so a slow package,
-a function that does not stop or one that cannot start delays no other. A changed instance is stopped, and started again
-under a new supervisor that waits for the end of the old one.
+Design: `apply` only compares and never waits for an instance. Each instance has its own supervisor, so instances with
+slow packages or that fail to start or stop do not delay others. A changed instance is stopped and restarted under a new
+supervisor, which waits until the old one has ended.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ _Q = TypeVar("_Q", Question, SourceQuestion)
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
 WITH_LIBRARIES = ("process", "thread")
-"""The runtimes whose requirements the manager installs."""
+"""Runtimes whose requirements the manager installs."""
 NO_PACKAGE = Path()
-"""Package of a built-in connector."""
+"""Package of built-in connectors."""
 STOP_GRACE_S = 10.0
 INCARNATION_FILE = ".function"
-"""File beside a function's logs that holds the uuid of its creation."""
+"""File next to a function's logs that contains the uuid of its creation."""
 INCARNATION_BYTES_MAX = 256
-NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
+NAME_BYTES_MAX = 200  # file names have at most 255 bytes, and the instance's number and `.log.1` are appended
 CLOSE_GRACE_S = 5.0  # a server has 10 s for its whole shutdown
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceEnvironment(Environment):
-    """Settings shared by a worker's instances, and where it keeps their files.
+    """Settings and file locations shared by a worker's instances.
 
     Attributes:
-        data_dir: directory for logs, sockets and last words of instances, and installed requirements.
-        state_key: signs the token of each function's state; None if no token is needed.
-        security_of: returns the credentials of a function's instances, and blocks; None if all use the same.
+        data_dir: directory for instances' logs, sockets and exit reasons, and for installed requirements.
+        state_key: signs the token of each function's state; None if tokens are not required.
+        security_of: returns the credentials of a function's instances, blocking; None if all use the same.
     """
 
     data_dir: Path
@@ -78,7 +78,7 @@ class InstanceEnvironment(Environment):
     security_of: Callable[[FunctionMetaData, SystemUser | None], ClientSecurity] | None = None
 
     def state_url_of(self, metadata: FunctionMetaData) -> str:
-        """Return a URL that gives the instances of a function access to its own state only."""
+        """Return a state store URL that grants a function's instances access only to its own state."""
         if self.state_key is None or not self.state_url:
             return self.state_url
         return with_token(self.state_url, self.state_key.table_token(table_of(metadata)))
@@ -105,7 +105,7 @@ class RuntimeManager:
         installer: Installer | None = None,
         isolation: Isolation | None = None,
     ) -> None:
-        """Prepare; nothing runs before `apply`.
+        """Create a manager; nothing runs before `apply`.
 
         Args:
             runtimes: runtimes by ``runtimeEnv`` value.
@@ -122,7 +122,9 @@ class RuntimeManager:
         self._environment = environment
         self._clock = clock
         self._held: dict[str, _Held] = {}
-        self._past: dict[str, Supervisor] = {}  # of instances that left this worker and may still be stopping
+        self._past: dict[
+            str, Supervisor
+        ] = {}  # supervisors of instances that left this worker and may still be stopping
         self._stopping: dict[Supervisor, str] = {}
         self._tasks = TaskSet(f"instances of worker {environment.worker_id}")
         self._is_warm = False
@@ -141,10 +143,10 @@ class RuntimeManager:
         await self.change({**dict.fromkeys(gone), **assignments})
 
     async def change(self, assignments: Mapping[str, Assignment | None]) -> None:
-        """Start, stop and change only these instances to match ``assignments``; as `apply`.
+        """Same as `apply`, but only for the given instances.
 
         Args:
-            assignments: keyed ``tenant/namespace/name:i``; None if it no longer runs here.
+            assignments: assignments keyed ``tenant/namespace/name:i``; None for instances that no longer run here.
         """
         if not self._is_warm:
             self._is_warm = True
@@ -171,7 +173,7 @@ class RuntimeManager:
         """Return the result of `interface.Examines`; None also if no runtime can examine packages."""
         try:
             question, user = await self._as_user(question)
-        except InvalidConfig:  # creation is rejected for the same reason
+        except InvalidConfig:  # creating the function fails with the same reason
             return None
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
@@ -189,10 +191,10 @@ class RuntimeManager:
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
                 return await runtime.read_source(question, user)
-        return await asyncio.to_thread(read_source, question)  # no runtime here can do it in a process
+        return await asyncio.to_thread(read_source, question)  # no runtime here can read it in a separate process
 
     async def _as_user(self, question: _Q) -> tuple[_Q, SystemUser | None]:
-        """Return a question about files readable by a tenant's system user, and that user; None without isolation."""
+        """Make a question's files readable by the tenant's system user; return both, with None for no isolation."""
         if self._isolation is None:
             return question, None
         user = self._isolation.users.of(question.tenant)
@@ -201,7 +203,7 @@ class RuntimeManager:
 
     def _serve(self, key: str, assignment: Assignment, predecessor: Supervisor | None) -> _Held:
         instance = assignment.instance
-        copy = Assignment.FromString(assignment.SerializeToString())  # the caller may reuse its own
+        copy = Assignment.FromString(assignment.SerializeToString())  # the caller may reuse its dictionary
         if instance.functionMetaData.instanceStates.get(instance.instanceId) == STOPPED:
             return _Held(copy, None, predecessor)
         start = self._starter(instance.functionMetaData.functionDetails.customRuntimeOptions)
@@ -210,14 +212,14 @@ class RuntimeManager:
         return _Held(copy, supervisor)
 
     def _starter(self, options: str) -> Callable[[InstanceSpec], Coroutine[Any, Any, Instance]]:
-        """Return the start function of a record's runtime; without that runtime, the instance reports the reason."""
+        """Return the start function of a record's runtime; if the runtime is missing, one that raises the reason."""
         try:
             name = runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME
             return self._runtimes[name].start
         except InvalidConfig as error:
             reason = str(error)
         except KeyError:
-            reason = f"this worker has no runtime {name!r}; it has {', '.join(self._runtimes)}"
+            reason = f"this worker has no runtime {name!r}: expected {', '.join(self._runtimes)}"
 
         async def refuse(_: InstanceSpec) -> Instance:
             raise FunctionLoadError(reason)
@@ -237,7 +239,7 @@ class RuntimeManager:
 
     async def _make_spec(self, key: str, assignment: Assignment, supervisor: Supervisor) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
-        has_transform = metadata.HasField("transformFunctionPackageLocation")  # of a built-in connector
+        has_transform = metadata.HasField("transformFunctionPackageLocation")  # built-in connector
         package = await self._fetch_package(
             metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
         )
@@ -275,16 +277,16 @@ class RuntimeManager:
         )
 
     def _open_logs(self, directory: Path, incarnation: str, user: SystemUser | None) -> None:
-        """Create a function's log directory, owned by its user if it has one, without logs of an earlier creation."""
+        """Create a function's log directory, owned by its user if any, removing logs of an earlier namesake."""
         _begin_incarnation(directory, incarnation, self._discard)
         if user is not None and self._isolation is not None:
             self._isolation.open_logs(user, directory)
 
     def _installs(self, options: str) -> bool:
-        """Return whether requirements are installed here, not by the runtime named in a record's options."""
+        """Return whether requirements are installed here rather than by the runtime named in a record's options."""
         try:
             return (runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME) in WITH_LIBRARIES
-        except InvalidConfig:  # the instance does not start, and reports the reason
+        except InvalidConfig:  # the instance will not start, and will report the reason
             return False
 
     def log_file(self, key: str) -> Path:
@@ -301,15 +303,15 @@ class RuntimeManager:
         return self._logs.joinpath(*map(_file_name, function.split("/")))
 
     async def remove_logs(self, functions: Collection[str]) -> bool:
-        """Remove the logs of all functions except some, and except those with instances that have not ended here.
+        """Remove the logs of functions that no longer exist, except those with instances still running here.
 
         Args:
             functions: existing functions, ``tenant/namespace/name``.
 
         Returns:
-            whether no logs had to stay because of running instances; if false, try again later.
+            whether all these logs were removed; False if instances are still running: retry later.
         """
-        async with self._log_changes:  # new instances wait until the other logs are removed
+        async with self._log_changes:  # new instances wait until old logs are removed
             here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
             kept = {self._log_directory(function) for function in here.union(functions)}
             await asyncio.to_thread(_remove_others, self._logs, kept, self._discard)
@@ -319,7 +321,7 @@ class RuntimeManager:
         """Return the status of an instance.
 
         Raises:
-            KeyError: it is not assigned to this worker.
+            KeyError: the instance is not assigned to this worker.
         """
         held = self._held[key]
         supervisor = held.supervisor or held.predecessor
@@ -329,12 +331,12 @@ class RuntimeManager:
         return status
 
     async def deployed(self, key: str) -> tuple[FunctionMetaData, FunctionStatus]:
-        """Return the record of an instance and the status of the instance of that very record.
+        """Return an instance's record, and the status of the instance that runs exactly this record.
 
         Raises:
-            KeyError: it is not assigned to this worker.
+            KeyError: the instance is not assigned to this worker.
         """
-        held = self._held[key]  # a later one is unrelated, in both directions
+        held = self._held[key]  # record and status must belong together
         status = FunctionStatus() if held.supervisor is None else await held.supervisor.status()
         return held.assignment.instance.functionMetaData, status
 
@@ -342,13 +344,13 @@ class RuntimeManager:
         """Return the counters of an instance.
 
         Raises:
-            KeyError: it is not assigned to this worker.
+            KeyError: the instance is not assigned to this worker.
         """
         supervisor = self._held[key].supervisor
         return MetricsData() if supervisor is None else await supervisor.metrics()
 
     async def ended(self, function: str) -> bool:
-        """Wait for the end of a function's stopping instances; returns False if one is to run.
+        """Wait until a function's stopping instances have ended; return False if one is assigned to run.
 
         Cancellation: safe.
         """
@@ -361,25 +363,25 @@ class RuntimeManager:
         return True
 
     async def restart(self, key: str) -> None:
-        """Restart an instance; a stopped one stays stopped.
+        """Restart an instance, unless it is stopped.
 
         Raises:
-            KeyError: it is not assigned to this worker.
+            KeyError: the instance is not assigned to this worker.
         """
         supervisor = self._held[key].supervisor
         if supervisor is not None:
             await supervisor.restart(STOP_GRACE_S)
 
     async def begin_run(self, key: str, run_id: str) -> None:
-        """Begin a run of a function that works in runs.
+        """Start a run of a triggered function.
 
         Raises:
-            KeyError: it is not assigned to this worker.
-            RunRefused: as `Triggered.begin_run`.
+            KeyError: the instance is not assigned to this worker.
+            RunRefused: another run or a failure prevents it.
         """
         supervisor = self._held[key].supervisor
         if supervisor is None:
-            raise RunRefused(f"{key} is stopped; start it with functions start")
+            raise RunRefused(f"{key} is stopped: start it with `functions start`")
         await supervisor.begin_run(run_id)
 
     async def close(self) -> None:
@@ -390,25 +392,25 @@ class RuntimeManager:
             *(supervisor.stop(CLOSE_GRACE_S) for supervisor in supervisors), return_exceptions=True
         ):
             if isinstance(outcome, Exception):
-                log.error("stopping an instance failed", exc_info=outcome)
+                log.error("failed to stop an instance", exc_info=outcome)
         for name, runtime in self._runtimes.items():
             try:
                 await runtime.close()
             except Exception:
-                log.exception("closing the runtime %s failed", name)
-        # The runtime that they wait for has been closed.
+                log.exception("failed to close the runtime %s", name)
+        # The runtime that they wait for was closed.
         await asyncio.gather(*(supervisor.ended() for supervisor in list(self._stopping)))
         await self._tasks.close()
         self._sockets.close()
 
 
 def _warm_up_failed(name: str, failure: BaseException) -> None:
-    """Log it; the first instance that needs the runtime retries, and reports the reason in its status."""
-    log.warning("the runtime %s is not warm yet: %s", name, failure)
+    """Log the failure; the first instance that needs the runtime retries, and reports the reason in its status."""
+    log.warning("failed to warm up the runtime %s, retrying with its first instance: %s", name, failure)
 
 
 def _begin_incarnation(directory: Path, incarnation: str, discard: Callable[[Path], None]) -> None:
-    """Remove the logs of an earlier function of the same name, which was deleted and created again."""
+    """Remove the logs of an earlier function of the same name, which was deleted."""
     marker = directory / INCARNATION_FILE
     try:
         with open(open_log(marker, os.O_RDONLY), "rb") as file:
@@ -419,7 +421,7 @@ def _begin_incarnation(directory: Path, incarnation: str, discard: Callable[[Pat
         return
     if before:
         discard(directory)
-    with contextlib.suppress(OSError):  # on a full disk the next incarnation may find these logs
+    with contextlib.suppress(OSError):  # on a full disk the next incarnation may keep these logs
         directory.mkdir(parents=True, exist_ok=True)
         with open(open_log(marker, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
             file.write(incarnation)
@@ -436,7 +438,7 @@ def _remove_others(root: Path, kept: Collection[Path], discard: Callable[[Path],
 
 
 def _file_name(text: str) -> str:
-    """Return a file name for a part of a function's name, which may exceed the file system's limit."""
+    """Return a file name for a part of a function's name, shortened if it exceeds the file system's limit."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= NAME_BYTES_MAX:
         return text

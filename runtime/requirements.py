@@ -1,4 +1,4 @@
-"""The requirements of instances: installed before they start, and locked until they have ended."""
+"""Requirements of instances: installed before they start, and locked until they have ended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DIRECTORY = "requirements"
 
 
 def lasting_installer(data_dir: Path) -> Installer:
-    """Return an installer below a worker's directory, whose installations stay until `PackageCleanup` removes them."""
+    """Return an installer in a worker's directory, whose installations remain until `PackageCleanup` removes them."""
     return Installer(data_dir / DIRECTORY, unused_s=math.inf)
 
 
 AT_ONCE, AT_ONCE_OF_TENANT = 3, 2
-"""Concurrent runs of pip, in total and per tenant; tenants take turns."""
+"""Maximum number of concurrent pip runs, in total and per tenant; tenants are served in turn."""
 
 
 class Installations:
-    """The installations for the instances of a worker."""
+    """The installed requirements of a worker's instances."""
 
     def __init__(self, installer: Installer) -> None:
-        """Use this installer by default."""
+        """Create an empty set of installations with a default installer."""
         self._installer = installer
         self._places = FairPool(AT_ONCE, AT_ONCE_OF_TENANT)
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
@@ -38,19 +38,19 @@ class Installations:
     async def of(
         self, function: str, package: Path, tell: Callable[[str], None], installer: Installer | None = None
     ) -> Installed | None:
-        """Return the installed requirements of a function; None if it has none.
+        """Install a function's requirements, and return them, or None if it has none.
 
         Args:
             function: ``tenant/namespace/name``.
             package: directory of its modules, or a file.
-            tell: called with a progress text, and with an empty one at the end.
+            tell: called with a progress message, and with an empty one at the end.
             installer: overrides the default installer.
 
         Raises:
-            FunctionLoadError: they cannot be installed, or the Python environment, which comes first on the search
-                path, has one of them in another version.
+            FunctionLoadError: they cannot be installed, or the Python environment, which takes precedence, contains
+                another version of one of them.
 
-        Cancellation: ends pip.
+        Cancellation: terminates pip.
         """
         requirements = await asyncio.to_thread(requirements_of, package)
         if requirements is None:
@@ -59,7 +59,7 @@ class Installations:
         installer = replace(installer or self._installer, tenant=tenant)
         installed = await asyncio.to_thread(installer.find, requirements)
         if installed is None:
-            tell(f"installing requirements of {function}: pip gets what {requirements.name} of its package names")
+            tell(f"installing the requirements of {function} listed in {requirements.name}")
             try:
                 installed = await self._install(installer, requirements)
             finally:
@@ -69,7 +69,7 @@ class Installations:
         return installed
 
     async def _install(self, installer: Installer, requirements: Path) -> Installed:
-        # Instances that wait for the same installation take one slot.
+        # Instances that wait for the same installation use a single slot.
         target = await asyncio.to_thread(installer.target_of, requirements)
         lock = self._locks.setdefault(target, asyncio.Lock())
         async with lock, self._places.turn(installer.tenant):

@@ -1,8 +1,8 @@
-"""The directory for a worker's instance sockets: below its data directory, or below /tmp if that path is too long.
+"""The directory for a worker's instance sockets: in its data directory, or in /tmp if that path is too long.
 
-Design: the directory below /tmp has a random name, and its path is noted in the data directory. A worker that is killed
-leaves it behind; its next start removes the noted directory unless it is still locked. The lock ends with its process,
-so a worker that is only slow to stop keeps its directory.
+Design: the directory in /tmp has a random name, and its path is stored in the data directory. A killed worker leaves it
+behind; its next start removes it unless it is still locked. The lock is released when the process ends, so a worker
+that is slow to stop keeps its directory.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from ..instance.trees import remove_tree
 from .control import SOCKET_PATH_BYTES_MAX
 
-SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (made by mkdtemp)
-"""Where sockets may be if TMPDIR has a long path, too."""
+SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (created by mkdtemp)
+"""Directories for sockets if TMPDIR also has a long path."""
 SHORT_PREFIX = "magnetar-"
 NOTE_SUFFIX = ".short"
 _LOCK = "lock"
@@ -34,7 +34,7 @@ class SocketDirectory:
     """
 
     def __init__(self, wanted: Path) -> None:
-        """Create the directory; `wanted` is used if paths in it are short enough, or no other place exists."""
+        """Create the directory; `wanted` is used if paths in it are short enough, or as a last resort."""
         self._lock: int | None = None
         note = wanted.with_name(wanted.name + NOTE_SUFFIX)
         _remove_noted(note)
@@ -50,7 +50,7 @@ class SocketDirectory:
         wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def close(self) -> None:
-        """Remove the directory, unless it is below the worker's data."""
+        """Remove the directory, unless it is in the worker's data directory."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -58,7 +58,7 @@ class SocketDirectory:
 
 
 def has_room_for_sockets(directory: Path) -> bool:
-    """Return whether socket paths in a directory fit the kernel's limit."""
+    """Return whether socket paths in a directory are within the kernel's limit."""
     return len(os.fsencode(directory)) + 1 + _SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES_MAX
 
 
@@ -69,7 +69,7 @@ def _write(note: Path, path: Path) -> None:
 
 
 def _locked(directory: Path) -> int:
-    """Return a file that holds the lock of a directory until it is closed.
+    """Lock a directory, and return the file that holds the lock until it is closed.
 
     Raises:
         OSError: the directory is locked by another process, or missing.
@@ -84,14 +84,14 @@ def _locked(directory: Path) -> int:
 
 
 def _remove_noted(note: Path) -> None:
-    """Remove the directory of an earlier run, if it is recognisable as such and unused."""
+    """Remove the directory of an earlier run, if it can be identified as such and is unused."""
     try:
         left = Path(os.fsdecode(note.read_bytes()))
         status = left.lstat()
         if not left.name.startswith(SHORT_PREFIX) or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             return
         lock = _locked(left)
-    except (OSError, ValueError):  # nothing noted, already removed, or its worker is alive
+    except (OSError, ValueError):  # no path was stored, it was already removed, or its worker is alive
         return
     for found in left.iterdir():  # directories of isolated instances
         remove_tree(found)

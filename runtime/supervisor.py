@@ -1,6 +1,6 @@
-"""The supervisor of one instance: keeps it running until it is stopped, and knows why it is not running.
+"""The supervisor of an instance: keeps it running until it is stopped, and reports why it is not running.
 
-States: fetching the package, starting, running, waiting to restart, stopped. `status` has an answer in each.
+States: fetching the package, starting, running, waiting to restart, stopped. `status` works in each.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .interface import Instance, Triggered
 
 log = logging.getLogger(__name__)
 
-FIRST_DELAY_S = 0.1  # before a restart: a killed process is back within 2 s, up to four times in a row
+FIRST_DELAY_S = 0.1  # delays before a restart: a killed process is restarted within 2 s, up to four times in a row
 LONGEST_DELAY_S = 30.0
-HEALTHY_S = 10.0  # after a run of this length the delays start over
+HEALTHY_S = 10.0  # after a run of this length the delays are reset
 RESTART_TIMEOUT_S = 5.0
 LEFTOVERS_MAX = 10
-LONGEST_PAUSE_S = 5.0  # after an unexpected error in the supervisor itself
+LONGEST_PAUSE_S = 5.0  # delay after an unexpected error in the supervisor itself
 
 
 class Supervisor:
-    """One instance over all its restarts.
+    """An instance across all its restarts.
 
     Attributes:
-        leftovers: what earlier runs left behind that could not be ended; shown in the status.
+        leftovers: remains of earlier runs that could not be ended; shown in the status.
         installed: requirements used by this run; released when it has ended.
-        death: how the last process that died unexpectedly ended; empty if none has since the last manual restart.
-        waits_for: what delays its start, shown in the status unless it has failed before; empty if nothing does.
+        death: how the last process died unexpectedly; empty if none did since the last manual restart.
+        waits_for: reason that delays its start, shown in the status unless it has failed before; may be empty.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Supervisor:
         clock: Callable[[], float],
         predecessor: Supervisor | None,
     ) -> None:
-        """Prepare; `run` begins.
+        """Create a supervisor; `begin` starts the instance.
 
         Args:
             key: ``tenant/namespace/name:instance``.
-            start: starts it, as `Runtime.start` does.
-            make_spec: fetches its package and returns its spec; called with this supervisor.
+            start: starts the instance, like `Runtime.start`.
+            make_spec: fetches the package and returns the spec; called with this supervisor.
             clock: monotonic seconds.
-            predecessor: must end before this one starts.
+            predecessor: supervisor that must end before this one starts.
         """
         self.leftovers: deque[str] = deque(maxlen=LEFTOVERS_MAX) if predecessor is None else predecessor.leftovers
         self.installed: Installed | None = None
@@ -81,11 +81,11 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start keeping it running."""
+        """Start the instance and keep it running."""
         self._task = self._tasks.keep(self._run, "run", longest_pause_s=LONGEST_PAUSE_S, on_failure=self._run_failed)
 
     def _run_failed(self, failure: BaseException) -> None:
-        log.error("supervisor of instance %s failed and restarts", self._key, exc_info=failure)
+        log.error("restarting the supervisor of instance %s after an unexpected error", self._key, exc_info=failure)
         self._failure = format_error(failure)
         self._last_end = _told_now(self._failure)
 
@@ -104,7 +104,7 @@ class Supervisor:
             self._failure = reason or "the instance ended unexpectedly"
             self._last_end = _told_now(self._failure)
             delay_s = self._delay.after(self._clock() - began_s)
-            log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, summary(self._failure))
+            log.warning("instance %s ended, restarting in %.1f s: %s", self._key, delay_s, summary(self._failure))
             await within(delay_s, self._wake.wait())
             self._wake.clear()
             self._restarts += 1
@@ -118,14 +118,14 @@ class Supervisor:
             instance = self._instance = await self._start(spec)
             self._started.set()
             if self._is_stopping:
-                # The stop request came during the start, and found nothing to stop.
+                # The stop request arrived during the start, when there was nothing to stop.
                 await instance.stop(self._grace_s)
             reason = await instance.wait()
             self.death = "" if self._is_restarting else instance.death() or self.death
             return reason
         except (MagnetarError, OSError) as error:
             return f"{type(error).__name__}: {error}"
-        except Exception as error:  # noqa: BLE001  an error with one instance, ours or its runtime's, ends no other
+        except Exception as error:  # noqa: BLE001  an error with one instance, ours or its runtime's, must not affect others
             return format_error(error)
         finally:
             self._note_leftover()
@@ -142,9 +142,9 @@ class Supervisor:
             self.leftovers.append(leftover)
 
     async def stop(self, grace_s: float) -> None:
-        """Stop the instance for good; returns when it has ended.
+        """Stop the instance permanently; returns when it has ended.
 
-        Cancellation: it still ends, later.
+        Cancellation: the instance still ends later.
         """
         self._is_stopping = True
         self._grace_s = grace_s
@@ -155,17 +155,17 @@ class Supervisor:
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until all of it has ended."""
+        """Wait until the instance and its supervisor have ended."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
     @property
     def has_ended(self) -> bool:
-        """Whether all of it has ended."""
+        """Whether the instance and its supervisor have ended."""
         return self._task is None or self._task.done()
 
     async def restart(self, grace_s: float) -> None:
-        """Restart the instance at once; returns when it has been started, or cannot be started soon."""
+        """Restart the instance immediately; returns when it has started, or cannot be started soon."""
         self._failure = ""
         self._last_end = None
         if self._instance is not None:
@@ -175,19 +175,19 @@ class Supervisor:
         await within(RESTART_TIMEOUT_S, self._started.wait())
 
     async def begin_run(self, run_id: str) -> None:
-        """Begin a run of the instance.
+        """Start a run of the instance.
 
         Raises:
             RunNotYet: the instance is about to start.
-            RunRefused: the instance is down, does not work in runs, or has another run.
+            RunRefused: the instance is down, is not a triggered one, or has an active run.
         """
         instance = self._instance
         if instance is None and self._failure:
             raise RunRefused(f"{self._key} is not running: {summary(self._failure)}")
         if instance is None:
-            raise RunNotYet(f"{self._key} is about to start")
+            raise RunNotYet(f"{self._key} is starting")
         if not isinstance(instance, Triggered):
-            raise RunRefused(f"{self._key} works all the time, not in runs")
+            raise RunRefused(f"{self._key} runs continuously and cannot be triggered")
         await instance.begin_run(run_id)
 
     async def status(self) -> FunctionStatus:
@@ -199,7 +199,7 @@ class Supervisor:
         past = [_told_now(leftover) for leftover in self.leftovers]
         if status.running:
             self._failure = ""
-            # A status request between two ends sees a running instance, and must see why it ended.
+            # If the status is requested between two failures, it must still show the last one.
             if self._last_end is not None:
                 past.append(self._last_end)
         status.numRestarts = self._restarts

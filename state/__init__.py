@@ -1,7 +1,7 @@
-"""Function state: the table service, its client, and the function's view of it."""
+"""Function state: the table service, its client and the API that functions use."""
 
 import os
 
-# Set before gRPC is loaded: it would write a line to standard error, which may be a function's log, for each failed TLS
-# connection. The callers report these failures.
+# This must be set before gRPC is loaded. Otherwise gRPC writes a line to standard error, which may be a function's log,
+# for each failed TLS connection. The callers report these failures themselves.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -1,9 +1,9 @@
-"""Thread scheduling of the table service: tenants share the threads, and calls must send their request in time.
+"""Thread scheduling of the table service: fair shares for tenants, and a timeout for requests that do not arrive.
 
 Design: gRPC assigns a thread to a call when its headers have arrived, and the thread waits for the request. So a client
-could occupy all threads with calls that it never completes. Here tenants have shares of the threads and of their queue.
-The tenant is that of the table whose token the call carries; without tokens all calls belong to one tenant without a
-limit. A call that has a thread but sends no request is cancelled after `REQUEST_TIMEOUT_S`.
+could occupy all threads with calls that it never completes. So each tenant has a share of the threads and of the queue.
+The tenant is taken from the name of the table that the call's token is for; without tokens, all calls belong to a
+single tenant without a limit. A call that has a thread but sends no request is cancelled after `REQUEST_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import grpc
 from ..tasks import FairQueue, Room, Shares
 
 THREADS = 96
-"""Calls that run at the same time; each waiting one holds a thread."""
+"""Maximum number of concurrent calls; a call holds its thread while it waits."""
 THREADS_PER_TENANT = 32
 CALLS_MAX = 2_048
-"""Limit of waiting and running calls; further calls are refused and should be retried."""
+"""Maximum number of waiting and running calls; further calls are rejected and should be retried."""
 CALLS_PER_TENANT = 512
 REQUEST_TIMEOUT_S = 10.0
-"""Timeout for the request of a call that has a thread."""
+"""How long a call may hold a thread before its request arrives, in seconds."""
 _REFUSING_THREADS = 4
-"""Threads for refused calls, which never wait."""
+"""Threads for rejected calls, which never wait."""
 
 
 class _Work(NamedTuple):
@@ -47,10 +47,10 @@ class CallThreads(ThreadPoolExecutor):
     """
 
     def __init__(self, *, has_tenants: bool) -> None:
-        """Create an executor, without threads.
+        """Create an executor; threads are started when needed.
 
         Args:
-            has_tenants: whether calls identify their tenant; if not, there is one tenant without a limit.
+            has_tenants: whether calls identify their tenant; if not, all calls belong to one tenant without a limit.
         """
         super().__init__(THREADS + _REFUSING_THREADS, "state")
         self._places = Shares(THREADS, THREADS_PER_TENANT if has_tenants else THREADS)
@@ -61,14 +61,14 @@ class CallThreads(ThreadPoolExecutor):
 
     @property
     def calls_per_tenant(self) -> int:
-        """Limit of waiting and running calls per tenant."""
+        """Maximum number of waiting and running calls per tenant."""
         return self._calls.per_key
 
     def expect(self, tenant: str | None) -> Room:
         """Set the tenant of the next submitted call; return whether the tenant may have another call.
 
         Args:
-            tenant: None for a call that is only refused, and does not count towards a share.
+            tenant: tenant of the call; None for a call that will be rejected, which does not count towards a share.
         """
         with self._lock:
             room = Room.FREE if tenant is None else self._calls.room(tenant)
@@ -76,7 +76,7 @@ class CallThreads(ThreadPoolExecutor):
         return room
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the call as soon as its tenant has a free thread."""
+        """Queue the call until its tenant has a free thread."""
         tenant, self._next = self._next, None
         if tenant is None:
             return super().submit(fn, *args, **kwargs)
@@ -111,7 +111,7 @@ class CallThreads(ThreadPoolExecutor):
 
 
 class RequestWatch:
-    """Cancels calls whose request does not arrive; uses one thread for all calls."""
+    """Cancels calls whose request does not arrive in time, with one thread for all calls."""
 
     def __init__(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
@@ -122,7 +122,7 @@ class RequestWatch:
         self._thread.start()
 
     def next(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        """Return a call's request, or None if the call has ended without one."""
+        """Return a call's request, or None if the call ended without one."""
         watched = [context]
         with self._changed:
             self._waiting.append((monotonic() + self._timeout_s, watched))
@@ -140,7 +140,7 @@ class RequestWatch:
                     self._waiting.popleft()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -1,10 +1,10 @@
-"""A client's connection to the table service, and the diagnosis of connection failures.
+"""Connection of a client to the table service, with diagnosis of connection failures.
 
-A gRPC channel keeps the certificates that it was created with. If TLS fails and the files have changed since, `renew`
-makes the next call create a new channel.
+A gRPC channel keeps the certificates that it was created with. If a connection fails and the certificate files have
+changed since then, `renew` makes the next call create a new channel.
 
-gRPC reports TLS errors in the unstable words of its library, and gives no reason if the server closes the connection.
-So a failed connection is repeated once with Python's TLS, to find the cause and the remedy (`tls_failure`).
+gRPC's TLS error messages differ between versions, and it reports no reason if the server closes the connection. So a
+failed connection is retried once with Python's TLS, to find the cause and the remedy (`tls_failure`).
 """
 
 from __future__ import annotations
@@ -30,22 +30,25 @@ OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # the timeout of an attempt; the others are the pause
+    (
+        "grpc.min_reconnect_backoff_ms",
+        2_000,
+    ),  # timeout of an attempt; the other two options set the pause between attempts
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     # Without this, clients in one process would share a connection.
     ("grpc.use_local_subchannel_pool", 1),
 )
 TRY_S = 1.0
-"""Timeout of the connection that finds out why the first one failed."""
+"""Timeout of the connection that diagnoses a failure, in seconds."""
 _ENDED = ("socket closed", "reset", "broken pipe", "end of")
-"""gRPC's error texts when a server accepts the connection and closes it."""
+"""gRPC's error messages for a connection that the server accepted and then closed."""
 
 _Answer = TypeVar("_Answer")
 
 
 class Method(Generic[_Answer]):
-    """A method of the service, on the current channel."""
+    """A method of the service, called on the current channel."""
 
     def __init__(self, channels: Channels, make: Callable[[grpc.Channel], Callable[..., _Answer]]) -> None:
         self._channels = channels
@@ -53,7 +56,7 @@ class Method(Generic[_Answer]):
         self._made: tuple[grpc.Channel | None, Callable[..., _Answer] | None] = (None, None)
 
     def __call__(self, request: Any, **how: Any) -> _Answer:
-        """Make the call; raises gRPC's errors, and as `Channels.current`."""
+        """Make the call; raises gRPC's errors and those of `Channels.current`."""
         channel = self._channels.current()
         on, call = self._made
         if call is None or on is not channel:
@@ -63,13 +66,13 @@ class Method(Generic[_Answer]):
 
 
 class Channels:
-    """The channel of one client; thread-safe."""
+    """The gRPC channel of one client, replaced when needed; thread-safe."""
 
     def __init__(self, store: StoreAddress) -> None:
-        """Create a lazy channel; the first call reads the files and connects.
+        """Create a channel that reads its files and connects on the first call.
 
         Raises:
-            InvalidConfig: the address is invalid, or the TLS settings do not fit it.
+            InvalidConfig: the address is invalid, or the TLS settings do not apply to it.
         """
         store.check()
         self._host, self._port = address_of(store.url)
@@ -95,7 +98,7 @@ class Channels:
             return channel
         with self._lock:
             if self._is_closed:
-                raise ClosedError(f"the client of the state store at {self._shown} was closed")
+                raise ClosedError(f"client of state store {self._shown} is closed")
             if self._channel is None:
                 self._channel = self._open()
             return self._channel
@@ -111,7 +114,7 @@ class Channels:
         return grpc.secure_channel(self._where, credentials, options=OPTIONS)
 
     def renew(self) -> None:
-        """Make the next call create a new channel if certificate files have changed since this one was created."""
+        """Make the next call create a new channel if the certificate files have changed."""
         if not self._has_tls:
             return
         with suppress(CredentialsUnavailable), self._lock:
@@ -127,10 +130,10 @@ class Channels:
                 self._channel.close()
 
     def why(self, details: str) -> str:
-        """Return the cause of a failed connection and the remedy, or an empty text if unknown. Blocking.
+        """Return the cause of a failed connection and the remedy, or an empty string if unknown. Blocking.
 
         Args:
-            details: gRPC's error text.
+            details: gRPC's error message.
         """
         said = details.lower()
         if "refused" in said:
@@ -138,30 +141,33 @@ class Channels:
         if self._has_tls:
             return self._why_no_tls()
         if any(word in said for word in _ENDED) and self._speaks_tls():
-            return f"it speaks TLS; give {TLS_SCHEME}{self._where}"
+            return f"the server requires TLS: use {TLS_SCHEME}{self._where}"
         return ""
 
     def _why_no_tls(self) -> str:
         try:
             context = self._credentials.context()
             with self._shaken_hands(context) as secure:
-                # With TLS 1.3 a server checks the client's certificate after the handshake, and then sends data.
+                # With TLS 1.3 a server checks the client certificate after the handshake, and only then sends data.
                 if not secure.recv(1):
-                    raise ConnectionResetError("the server ended the connection")
+                    raise ConnectionResetError("the server closed the connection")
         except CredentialsUnavailable as error:
             return str(error)
         except OSError as error:
             failure = tls_failure(self._where, error, may_skip_host=False)
             if failure is not None and "does not speak TLS" in str(failure):
-                return f"{self._where} does not speak TLS; give it tlsCertificateFilePath and tlsKeyFilePath, or bk://"
+                return (
+                    f"{self._where} does not speak TLS: set tlsCertificateFilePath and tlsKeyFilePath on the server,"
+                    " or use bk://"
+                )
             if failure is None and isinstance(error, ssl.SSLError | ConnectionResetError):
-                return f"{self._where} ended the TLS connection; it may want a client certificate"
+                return f"{self._where} closed the TLS connection; it may require a client certificate"
             return "" if failure is None else str(failure)
         return ""
 
     def _speaks_tls(self) -> bool:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # safe, as only the handshake is made
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # safe: nothing is sent after the handshake
         try:
             with self._shaken_hands(context):
                 return True
@@ -193,7 +199,7 @@ def _channel_credentials(credentials: ClientCredentials) -> grpc.ChannelCredenti
 
 
 def _system_roots() -> bytes:
-    """Return the system's authorities, as other clients trust by default; gRPC's default is different."""
+    """Return the system's certificate authorities, which other clients trust by default; gRPC's own default differs."""
     found = ssl.get_default_verify_paths()
     if found.cafile is not None:
         return Path(found.cafile).read_bytes()

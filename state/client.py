@@ -1,8 +1,8 @@
-"""The table service's client: blocking, for the threads that functions run on.
+"""Client of the table service: blocking, for the threads that run functions.
 
-Create it in the process that uses it, after a fork: a gRPC channel does not survive one. Every call has a deadline, and
-there are four types of failures: the service cannot be reached (retry), its disk failed (needs an operator), it rejects
-the call (fix the call), another instance took over (stop).
+Create it in the process that uses it, after a fork: a gRPC channel does not survive one. Every call has a deadline.
+There are four types of failures: the service is unreachable (retry), its disk failed (needs an operator), it rejected
+the call (fix the call), or another instance took over (stop).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ __all__ = [
 
 SERVICE = "magnetar.state.TableService"
 NAME_OF_ERROR = "magnetar-error"
-"""Trailing metadata: the class of an error raised by the service; if missing, the connection failed."""
+"""Trailing metadata: class name of an error raised by the service; missing if the connection failed."""
 TOKEN = "magnetar-token"  # noqa: S105 (a name)
-"""Metadata of a call: the token of its table, see `access`."""
+"""Metadata of a call: the token of its table (see `access`)."""
 TABLE = "magnetar-table-bin"
-"""Metadata of a call with a token: the table, so that the service can refuse it without waiting for the request."""
+"""Metadata of a call with a token: its table, so that the service can reject it before the request arrives."""
 KEY_OF_ERROR = "key-bin"
-"""Trailing metadata: the key that caused a refusal."""
+"""Trailing metadata: the key that caused an error."""
 ERRORS: dict[str, type[MagnetarError]] = {
     kind.__name__: kind for kind in (BadVersion, FencedByPosition, StateRefused, StateStoreFailed)
 }
@@ -75,10 +75,11 @@ class TableClient:
 
         Args:
             url: ``bk://host:port``, or ``bk+ssl://host:port`` with TLS; ``TOKEN@`` may precede the host.
-            security: TLS trust and client certificate; None trusts the system's authorities, without a certificate.
+            security: trusted authorities and client certificate; None trusts the system's authorities and sends no
+                certificate.
 
         Raises:
-            InvalidConfig: the URL is invalid, or the settings do not fit it.
+            InvalidConfig: the URL is invalid, or the settings do not apply to it.
         """
         self._channels = Channels(StoreAddress(url, security or ClientSecurity()))
         self._url = without_token(url)
@@ -117,7 +118,7 @@ class TableClient:
         check_keys(keys)
         table, _ = split_epoch(table)
         values: list[Value | None] = []
-        while len(values) < len(keys):  # a response is truncated where it would be too large
+        while len(values) < len(keys):  # a response that would be too large is truncated
             request = pb.ReadRequest(table=table, keys=keys[len(values) :] if values else keys)
             answer = self._call(self._read, request, timeout_s)
             values += decode_values(answer)
@@ -131,7 +132,7 @@ class TableClient:
         Args:
             table: the table's name, see `instance.identity.table_of`.
             keys: keys to read.
-            writer: the writer id, as for `apply` and `commit`.
+            writer: writer id, as passed to `apply` and `commit`.
             timeout_s: timeout.
 
         Raises:
@@ -361,12 +362,12 @@ class TableClient:
             raise self._translate(error, timeout_s) from error
         except ValueError as error:
             if self._is_closed:
-                raise ClosedError(f"the client of the state store at {self._url} was closed") from error
+                raise ClosedError(f"client of state store {self._url} is closed") from error
             if "closed" not in str(error):
                 raise
             # Another thread has replaced the channel since this call obtained it.
             raise StateStoreUnavailable(
-                f"the connection to the state store at {self._url} was reopened: try again"
+                f"the connection to the state store at {self._url} was reopened during the call: retry it"
             ) from error
 
     def _credentials(self, request: Message) -> tuple[tuple[str, str | bytes], ...] | None:
@@ -384,11 +385,11 @@ class TableClient:
         if kind is not None:
             return kind(details)
         if self._is_closed:
-            return ClosedError(f"the client of the state store at {self._url} was closed")
+            return ClosedError(f"client of state store {self._url} is closed")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StateStoreUnavailable(
-                f"the state store at {self._url} did not answer within {timeout_s:g} s;"
-                " is it running, and is its disk fast enough?"
+                f"the state store at {self._url} did not answer within {timeout_s:g} s: check that it is running and"
+                " that its disk is fast enough"
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return StateStoreUnavailable(
@@ -401,6 +402,6 @@ class TableClient:
             if reason:
                 return StateStoreUnavailable(f"the state store at {self._url} cannot be reached: {reason}")
         return StateStoreUnavailable(
-            f"the state store at {self._url} cannot be reached ({details or code.name}); is `magnetar state-store`"
-            " running there, and is stateStorageServiceUrl right?"
+            f"the state store at {self._url} cannot be reached ({details or code.name}): check that `magnetar"
+            " state-store` is running there and that stateStorageServiceUrl is correct"
         )

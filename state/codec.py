@@ -1,4 +1,4 @@
-"""Encodes the types of `values` as messages of ``state.proto``, and decodes them."""
+"""Conversion between the types of `values` and the messages of ``state.proto``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MISSING, BYTES, NUMBER = b"-BN"
 
 
 def encode_changes(changes: Sequence[Change]) -> pb.Changes:
-    """Return changes as columns."""
+    """Encode changes as columns."""
     kinds = bytearray()
     keys: list[bytes] = []
     data: list[bytes] = []
@@ -42,17 +42,17 @@ def encode_changes(changes: Sequence[Change]) -> pb.Changes:
             kinds.append(DELETE)
     try:
         return pb.Changes(kinds=bytes(kinds), keys=keys, data=data, amounts=amounts)
-    except ValueError as error:  # says nothing about which
+    except ValueError as error:  # the error does not say which one
         for change in changes:
             if isinstance(change, Increment) and not COUNTER_MIN <= change.amount <= COUNTER_MAX:
                 raise StateRefused(
-                    f"the increment {change.amount} of state key {show(change.key)} does not fit 64 bits", change.key
+                    f"increment {change.amount} of state key {show(change.key)} exceeds 64 bits", change.key
                 ) from error
         raise
 
 
 def decode_changes(message: pb.Changes) -> list[Change]:
-    """Return the changes of columns, which must have passed `check_changes`."""
+    """Decode changes from columns that have passed `check_changes`."""
     kinds, keys = message.kinds, message.keys
     data, amounts = iter(message.data), iter(message.amounts)
     changes: list[Change] = []
@@ -67,7 +67,7 @@ def decode_changes(message: pb.Changes) -> list[Change]:
 
 
 def encode_values(values: Iterable[Value | None]) -> pb.ReadResponse:
-    """Return values as columns."""
+    """Encode values as columns."""
     kinds = bytearray()
     data: list[bytes] = []
     numbers: list[int] = []
@@ -87,7 +87,7 @@ def encode_values(values: Iterable[Value | None]) -> pb.ReadResponse:
 
 
 def decode_values(message: pb.ReadResponse) -> list[Value | None]:
-    """Return the values of columns."""
+    """Decode values from columns."""
     data, numbers, versions = iter(message.data), iter(message.numbers), iter(message.versions)
     values: list[Value | None] = []
     for kind in message.kinds:
@@ -102,7 +102,7 @@ def decode_values(message: pb.ReadResponse) -> list[Value | None]:
 
 
 def decode_contents(message: pb.ReadResponse) -> list[Content]:
-    """Return the values of columns, without versions."""
+    """Decode values from columns, without versions."""
     kinds, data, numbers = message.kinds, message.data, message.numbers
     if len(data) == len(kinds):
         return list(data)
@@ -113,17 +113,17 @@ def decode_contents(message: pb.ReadResponse) -> list[Content]:
 
 
 def encode_position(position: Position | None) -> pb.Position | None:
-    """Return a position as a message; None for None."""
+    """Encode a position as a message; None stays None."""
     return None if position is None else pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
 
 
 def decode_position(message: pb.Position) -> Position:
-    """Return the position of a message."""
+    """Decode a position from a message."""
     return Position(message.ledger_id, message.entry_id)
 
 
 def encode_outbox(outbox: Sequence[OutboxEntry]) -> list[pb.OutboxEntry]:
-    """Return output entries as messages."""
+    """Encode output entries as messages."""
     return [
         pb.OutboxEntry(
             topic=entry.topic,
@@ -137,7 +137,7 @@ def encode_outbox(outbox: Sequence[OutboxEntry]) -> list[pb.OutboxEntry]:
 
 
 def decode_outbox(messages: Iterable[pb.OutboxEntry]) -> list[OutboxEntry]:
-    """Return the output entries of messages."""
+    """Decode output entries from messages."""
     return [
         OutboxEntry(entry.topic, entry.sequence_id, entry.messages, entry.payload, decode_position(entry.position))
         for entry in messages

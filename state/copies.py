@@ -9,9 +9,9 @@ Invariants:
 - A copy holds the table's contents at one moment, and never changes.
 - `keep` copies a version at most once, and never a version older than an existing copy. So a late call by a leader that
   was frozen does nothing, and cannot overwrite the copy with newer contents.
-- `restore` runs once per epoch. It first raises the table's epoch, so that no earlier writer can change the table any
-  more, then builds the new contents, then swaps them for the old ones in one transaction. Positions, outputs and call
-  numbers carry over unchanged.
+- `restore` runs once per epoch. It first raises the table's epoch, so that earlier writers can no longer change the
+  table, then builds the new contents, and finally swaps them with the old ones in one transaction. Positions, outputs
+  and call numbers carry over unchanged.
 
 Rejected: one `INSERT … SELECT`. With a million keys it takes two seconds, during which all functions wait.
 """
@@ -29,22 +29,22 @@ from .names import copies_of, kept_name, kept_versions, unfinished_name
 from .transaction import Transaction
 
 KEPT_VERSIONS_MAX = 3
-"""Limit of copies per table; each is as large as the table was."""
+"""Maximum number of copies per table; each is as large as the table was."""
 PIECE_ROWS = 10_000
 PIECE_BYTES = 4 * 1024 * 1024
 TURN_WAIT_S = 5.0
-"""How long a call waits for another call's copy."""
+"""How long a call waits for another call to finish its copy, in seconds."""
 _FETCHED_ROWS = 100
 
 Submit = Callable[[Callable[[Transaction], int], int], int]
-"""Runs work in the writer thread; takes it and its number of rows, returns its result once it is on disk."""
+"""Runs work in the writer thread: takes the work and its number of rows, returns the result once it is on disk."""
 
 
 class Copies:
     """Makes and restores copies, one at a time, on the calling threads."""
 
     def __init__(self, submit: Submit, open_reader: Callable[[], sqlite3.Connection]) -> None:
-        """Create copies; ``open_reader`` returns a read connection, which is closed here."""
+        """Create a copier; ``open_reader`` opens a read connection, which the copier closes."""
         self._submit = submit
         self._open_reader = open_reader
         self._turn = threading.Lock()
@@ -118,7 +118,7 @@ class Copies:
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
         if not self._turn.acquire(timeout=TURN_WAIT_S):
-            raise StateStoreFailed("a copy of a state is being made, and there is one at a time; ask again")
+            raise StateStoreFailed("another state copy is in progress: retry later")
         try:
             yield
         finally:
@@ -167,7 +167,7 @@ def drop(transaction: Transaction, table: str) -> None:
 def _check_there(transaction: Transaction, table: str, copy: int) -> None:
     """Raise if a copy's table was deleted meanwhile, as SQLite would fail the whole transaction."""
     if transaction.tables.get(unfinished_name(table)) != copy:
-        raise StateRefused(f"the state table {table} was removed while it was copied")
+        raise StateRefused(f"state table {table} was deleted while it was being copied")
 
 
 def _pieces(connection: sqlite3.Connection, table_id: int) -> Iterator[list[tables.Row]]:

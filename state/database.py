@@ -12,14 +12,16 @@ from .wal_check import has_lost_transactions
 
 FILE = "state.sqlite"
 FORMAT = 2
-"""Number in the file's ``user_version``; a file of a later format is refused."""
+"""Format number, stored in the file's ``user_version``; a file with a later format is rejected."""
 APPLICATION_ID = 0x4D414754
-"""Marks the file as ours, for `file(1)`, and so that another application's database is not opened."""
+"""Identifies the file for `file(1)`, and prevents opening another application's database."""
 CHECKED_BYTES_MAX = 256 * 1024 * 1024
-"""Files up to this size are checked completely at startup, at about 180 MB/s; of larger ones only the header is."""
+"""Files up to this size are checked completely at startup, at about 180 MB/s; for larger ones only the header is
+checked.
+"""
 WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 512
-"""Small, as each commit invalidates the readers' caches, and the kernel caches the pages."""
+"""Cache size of read connections: small, as each commit invalidates them and the kernel also caches the pages."""
 WAL_PAGES_MAX = 8_000
 """Checkpoint the WAL at this number of pages (32 MiB); a lower number would do so every few batches."""
 BUSY_TIMEOUT_MS = 1_000
@@ -46,7 +48,7 @@ def open_writer(directory: Path) -> sqlite3.Connection:
     """Open or create the database in ``directory``, check and initialise it.
 
     Raises:
-        StateStoreFailed: one of these failed; the text has the remedy.
+        StateStoreFailed: one of these steps failed; the message contains the remedy.
     """
     file = directory / FILE
     if not (os.access(directory, os.W_OK) and (os.access(file, os.W_OK) or not file.exists())):
@@ -56,8 +58,8 @@ def open_writer(directory: Path) -> sqlite3.Connection:
     try:
         if file.exists() and has_lost_transactions(file):
             raise StateStoreFailed(
-                f"the log {file}-wal is damaged before its end: transactions that were confirmed are lost; restore"
-                " database and log from a backup, or move the log away to go on without what it held"
+                f"log {file}-wal is damaged before its end and confirmed transactions are lost: restore database and"
+                " log from a backup, or move the log elsewhere to continue without its transactions"
             )
         connection = sqlite3.connect(
             file, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -105,34 +107,38 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
     elif application_id != APPLICATION_ID:
-        raise StateStoreFailed(f"{file} is an SQLite file of another program; choose another data directory")
+        raise StateStoreFailed(f"{file} is an SQLite file of another program: choose another data directory")
     elif user_version != FORMAT:
         raise StateStoreFailed(
-            f"state database {file} has format {user_version}, ours is {FORMAT}; use the version that wrote it"
+            f"state database {file} has format {user_version}, this version supports {FORMAT}: use the version that"
+            " wrote it"
         )
     elif file.stat().st_size <= CHECKED_BYTES_MAX:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StateStoreFailed(f"state database {file} is damaged ({one_line(verdict)}); restore it from a backup")
+            raise StateStoreFailed(f"state database {file} is damaged ({one_line(verdict)}): restore it from a backup")
 
 
 def explain(error: sqlite3.Error, file: Path) -> str:
-    """Return an explanation of an SQLite error for an operator, on one line."""
+    """Return a one-line explanation of an SQLite error for operators."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return f"the disk of state database {file} is full; make room, then it goes on by itself"
+            return f"the disk of state database {file} is full: free some space, writes then resume automatically"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"state database {file} is locked by another program; end that, then it goes on by itself"
+            return (
+                f"state database {file} is locked by another program: stop that program, writes then resume"
+                " automatically"
+            )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return _explain_unwritable(file, str(error))
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return f"state database {file} is damaged ({error}); restore it from a backup"
+            return f"state database {file} is damaged ({error}): restore it from a backup"
         case sqlite3.SQLITE_IOERR:
             name = getattr(error, "sqlite_errorname", "")
-            return f"the disk of state database {file} failed ({name}: {error}); check the disk and its room"
+            return f"the disk of state database {file} failed ({name}: {error}): check the disk and its free space"
         case _:
             return f"state database {file}: {error}"
 
 
 def _explain_unwritable(file: Path, cause: str) -> str:
-    return f"state database {file} cannot be written ({cause}); check the permissions of the file and its directory"
+    return f"state database {file} cannot be written ({cause}): check the permissions of the file and its directory"

@@ -1,9 +1,9 @@
-"""Generations: tell a table's reader whether another writer has changed the table since its last read.
+"""Generations: numbers that show a table's reader whether another writer has changed the table since the last read.
 
-Design: a generation is a number that a reader compares with its previous one; if equal, the values it read then, with
-its own changes applied, are still current. For each table the last writer, the generation of its last change, and that
-of the last change by another writer are stored, so each query is a single lookup. The first number of a process is
-random, so that generations from before a restart are not found again.
+Design: a reader compares the generation with its previous one. If they are equal, the values it read then, with its own
+changes applied, are still current. Three things are stored for each table: the last writer, the generation of its last
+change, and the generation of the last change by another writer. So each query is a single lookup. The first number of a
+process is random, so that generations are not reused after a restart.
 
 Threads: one writer, any number of readers.
 """
@@ -14,7 +14,7 @@ import os
 from typing import NamedTuple
 
 TABLES_MAX = 10_000
-"""Limit of tracked tables; beyond it, readers of untracked tables see a new generation."""
+"""Maximum number of tracked tables; beyond it, readers of untracked tables see a new generation."""
 _START_BYTES = 7
 
 
@@ -36,10 +36,10 @@ class Generations:
     """The generations of all tables, in memory only."""
 
     def __init__(self, tables_max: int = TABLES_MAX) -> None:
-        """Start at a random number, so that generations of an earlier process are not reused.
+        """Create generations that start at a random number, so that those of an earlier process are not reused.
 
         Args:
-            tables_max: limit of tracked tables.
+            tables_max: maximum number of tracked tables.
         """
         self._last = 1 + int.from_bytes(os.urandom(_START_BYTES))
         self._base = self._last  # generation of all tables not in `_tables`
@@ -47,11 +47,11 @@ class Generations:
         self._tables_max = tables_max
 
     def of(self, table: str, writer: bytes) -> int:
-        """Return the generation of a table for a reader; call it before reading (from any thread).
+        """Return a table's generation for a reader; call this before reading, from any thread.
 
         Args:
             table: the table's name.
-            writer: the id under which the reader itself changes the table.
+            writer: writer id of the reader's own changes.
         """
         changes = self._tables.get(table)
         if changes is None:
@@ -59,11 +59,11 @@ class Generations:
         return changes.others if changes.writer == writer else changes.generation
 
     def change(self, table: str, writer: bytes) -> None:
-        """Record a change: after it is visible to readers, and before it is confirmed to the caller.
+        """Record a change; call this after it is visible to readers, and before it is confirmed to the caller.
 
         Args:
             table: the table's name.
-            writer: the reader that made it; empty for any other.
+            writer: writer that made the change; empty if unknown.
         """
         self._last += 1
         before = self._tables.get(table)

@@ -1,4 +1,4 @@
-"""Limits of a call, checked by the client, which knows the function, and again by the service."""
+"""Limits per call, checked by the client, whose errors name the function, and again by the service."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..wire.position import Position
 from .names import is_copy
 
 PUT, DELETE, INCREMENT = b"PDI"
-"""The kinds of changes in the columns of ``state.proto``."""
+"""Kinds of changes in the columns of ``state.proto``."""
 
 KEY_BYTES_MAX = 4 * 1024
-"""A key is compared on every read: store longer data in the value."""
+"""Maximum key size: keys are compared on every read, so longer data belongs in the value."""
 VALUE_BYTES_MAX = 1024 * 1024
-"""A value is read and written as a whole."""
+"""Maximum value size: a value is read and written as a whole."""
 CHANGES_MAX = 20_000
-"""Changes per call: they form one transaction, for which other functions wait."""
+"""Maximum number of changes per call: they form one transaction, for which other functions wait."""
 COMMIT_CHANGES_MAX = 200_000
-"""Changes per commit: higher, as those of one input entry, a producer's batch, cannot be split."""
+"""Maximum number of changes per commit; higher, as the changes of one input entry (a batch) cannot be split."""
 CALL_BYTES_MAX = 32 * 1024 * 1024
-"""Total size of keys, values and output entries per call; allows several entries of the broker's maximum size."""
+"""Maximum bytes of keys, values and output entries per call; several entries of the broker's maximum size fit."""
 READ_KEYS_MAX = 20_000
 READ_ANSWER_BYTES = 4 * 1024 * 1024
 """A response is truncated after this size; the client requests the rest."""
@@ -37,9 +37,9 @@ TLS_SCHEME = "bk+ssl://"
 
 
 def check_key(key: bytes) -> None:
-    """Reject an empty or too long key."""
+    """Reject a key that is empty or too long."""
     if not 0 < len(key) <= KEY_BYTES_MAX:
-        raise StateRefused(f"a state key has 1 to {KEY_BYTES_MAX} bytes, this one {len(key)}: {show(key)}", key)
+        raise StateRefused(f"a state key must have 1 to {KEY_BYTES_MAX} bytes, not {len(key)}: {show(key)}", key)
 
 
 def check_put(key: bytes, data: bytes) -> None:
@@ -47,7 +47,7 @@ def check_put(key: bytes, data: bytes) -> None:
     check_key(key)
     if len(data) > VALUE_BYTES_MAX:
         raise StateRefused(
-            f"the value for state key {show(key)} has {len(data)} bytes, the limit is {VALUE_BYTES_MAX};"
+            f"the value of state key {show(key)} has {len(data)} bytes, more than the limit of {VALUE_BYTES_MAX}:"
             " split it over several keys",
             key,
         )
@@ -62,7 +62,9 @@ def check_changes(
     """Reject a call whose changes or outputs exceed the limits, individually or in total."""
     keys, data = changes.keys, changes.data
     if len(keys) > changes_max:
-        raise StateRefused(f"{len(keys)} state changes in one call, the limit is {changes_max}; make several calls")
+        raise StateRefused(
+            f"{len(keys)} state changes in one call exceed the limit of {changes_max}: make several calls"
+        )
     kinds = changes.kinds
     counts = kinds.count(PUT), kinds.count(DELETE), kinds.count(INCREMENT)
     if (len(kinds), len(data), len(changes.amounts), sum(counts)) != (len(keys), counts[0], counts[2], len(kinds)):
@@ -82,26 +84,31 @@ def check_changes(
     call_bytes = sum(key_bytes) + sum(data_bytes) + sum(outbox_bytes)
     if call_bytes > CALL_BYTES_MAX:
         raise StateRefused(
-            f"{len(keys)} state changes and {len(outbox)} output entries of together {call_bytes} bytes in one call,"
-            f" the limit is {CALL_BYTES_MAX}; make several calls or smaller values"
+            f"{len(keys)} state changes and {len(outbox)} output entries in one call have {call_bytes} bytes in"
+            f" total, more than the limit of {CALL_BYTES_MAX}: make several calls or use smaller values"
         )
     for position in positions:
         if position is not None and not (0 <= position.ledger_id < 2**63 and -1 <= position.entry_id < 2**63):
             raise StateRefused(f"{position} is not a valid input position")
     if any(entry.sequence_id >= 2**63 for entry in outbox):
-        raise StateRefused("a sequence id of an output entry does not fit 63 bits")
+        raise StateRefused("sequence id of an output entry exceeds 63 bits")
 
 
 def check_writer(writer: bytes, sequence: int) -> None:
     """Reject a writer id of the wrong length, or a sequence number that is out of range."""
     if len(writer) != WRITER_BYTES or not 0 < sequence < 2**63:
-        raise StateRefused(f"a writer has {WRITER_BYTES} bytes and counts from 1 on; here {len(writer)} and {sequence}")
+        raise StateRefused(
+            f"a writer id must have {WRITER_BYTES} bytes and a positive sequence number, not {len(writer)} bytes and"
+            f" {sequence}"
+        )
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
     """Reject a read of too many keys, or of a key beyond its limits."""
     if len(keys) > READ_KEYS_MAX:
-        raise StateRefused(f"{len(keys)} state keys in one question, the limit is {READ_KEYS_MAX}; ask several times")
+        raise StateRefused(
+            f"{len(keys)} state keys in one read exceed the limit of {READ_KEYS_MAX}: make several calls"
+        )
     for key in keys:
         check_key(key)
 
@@ -110,11 +117,11 @@ def check_table(table: str) -> None:
     """Reject a table name that is not ``tenant/namespace/name``."""
     parts = table.split("/")
     if len(parts) != 3 or not all(parts) or len(table) > TABLE_CHARACTERS_MAX or is_copy(table):
-        raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
+        raise StateRefused(f"invalid state table {table[:100]!r}: expected tenant/namespace/name")
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of a ``stateStorageServiceUrl``, or an empty text if it has none of ours."""
+    """Return the scheme of a ``stateStorageServiceUrl``, or an empty string if it is unsupported."""
     return next((one for one in (SCHEME, TLS_SCHEME) if url.startswith(one)), "")
 
 
@@ -130,8 +137,8 @@ def address_of(url: str) -> tuple[str, int]:
     if not scheme or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
         shown = url if "@" not in url else f"{scheme}…@{place}"
         raise InvalidConfig(
-            f"stateStorageServiceUrl {shown!r} is not bk://host:port, such as bk://127.0.0.1:{DEFAULT_PORT}, or"
-            " bk+ssl://host:port with TLS"
+            f"invalid stateStorageServiceUrl {shown!r}: expected bk://host:port, such as"
+            f" bk://127.0.0.1:{DEFAULT_PORT}, or bk+ssl://host:port for TLS"
         )
     assert colon
     return host, int(port)

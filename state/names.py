@@ -1,6 +1,6 @@
-"""Table names: of a function's table, with the epoch known to its instances, and of its copies.
+"""Names of function tables, with the epoch known to their instances, and of table copies.
 
-A function's name has no colon, so suffixes after one are reserved for this module.
+Function names contain no colon, so suffixes after a colon are reserved for this module.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ _UNFINISHED = ":unfinished"
 
 
 def with_epoch(table: str, epoch: int) -> str:
-    """Return the name that a client uses for a table in an epoch; in epoch 0 it is the table's own name."""
+    """Return the name that a client uses for a table in an epoch; in epoch 0 the plain table name."""
     return f"{table}{_EPOCH}{epoch}" if epoch else table
 
 
 def split_epoch(name: str) -> tuple[str, int]:
-    """Split the result of `with_epoch` into the table's own name and the epoch."""
+    """Split a name from `with_epoch` into the plain table name and the epoch."""
     table, colon, epoch = name.rpartition(_EPOCH)
     return (table, int(epoch)) if colon and epoch.isascii() and epoch.isdigit() else (name, 0)
 
 
 def kept_name(table: str, version: int) -> str:
-    """Return the name of a version's copy."""
+    """Return the name of the copy of a version."""
     return f"{table}{_KEPT}{version}"
 
 
 def unfinished_name(table: str) -> str:
-    """Return the name of an unfinished copy, of which there is one at a time."""
+    """Return the name of a table's unfinished copy; there is at most one at a time."""
     return f"{table}{_UNFINISHED}"
 
 
@@ -39,7 +39,7 @@ def is_copy(name: str) -> bool:
 
 
 def is_useless(name: str, names: Iterable[str]) -> bool:
-    """Return whether a name belongs to an unfinished copy, or to one whose table is gone."""
+    """Return whether a name belongs to an unfinished copy, or to a copy of a deleted table."""
     return name.endswith(_UNFINISHED) or (_KEPT in name and name.rpartition(_KEPT)[0] not in names)
 
 

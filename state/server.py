@@ -1,6 +1,6 @@
 """The table service: gRPC over a `TableStore`.
 
-It uses threads instead of an event loop: a call waits for the disk in its thread, and SQLite cannot block other calls.
+It uses threads instead of an event loop, so that a call waiting for the disk or SQLite does not block others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .limits import MESSAGE_BYTES_MAX, SCHEME, TABLE_CHARACTERS_MAX, TLS_SCHEME,
 from .store import TableStore
 
 HANDSHAKE_TIMEOUT_MS = 10_000
-"""Timeout of a client's handshake, with or without TLS."""
+"""Timeout of a client's handshake, with or without TLS, in milliseconds."""
 STOP_S = 2.0
-_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (compared with, not bound to)
+_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (only compared, not bound)
 
 _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
     FencedByPosition: grpc.StatusCode.FAILED_PRECONDITION,
@@ -39,14 +39,14 @@ _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
 _OF_WORKERS = (
     pb.TablesRequest, pb.StatisticsRequest, pb.KeepRequest, pb.RestoreRequest, pb.KeptRequest, pb.DropRequest,
 )  # fmt: skip
-"""Requests that only workers make: a table's token is not sufficient for them."""
+"""Requests that only workers may make: a table's token is not sufficient."""
 
 
 class TableServer:
-    """The service on a port, for the tables in a directory.
+    """The table service, listening on a port for the tables in a directory.
 
     Attributes:
-        port: the port that it listens on.
+        port: the port it listens on.
         url: its URL on this machine, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS.
     """
 
@@ -72,11 +72,11 @@ class TableServer:
             directory: directory of the tables.
             host: address to listen on.
             port: 0 chooses a free one.
-            key: the key of the tokens that clients must send; None accepts every call.
+            key: key that checks the clients' tokens; None accepts all calls.
             tls: TLS settings of the port; None disables TLS.
 
         Raises:
-            InvalidConfig: the TLS settings are invalid here, or their files cannot be used.
+            InvalidConfig: the TLS settings are invalid or unsupported, or their files cannot be used.
             StateStoreFailed: the database cannot be opened.
             OSError: listening on the port failed.
         """
@@ -112,7 +112,7 @@ class TableServer:
         return f"TableServer(port={self.port}, store={self._store!r})"
 
     def stop(self) -> None:
-        """Refuse new calls, wait up to two seconds for pending ones, and close the tables."""
+        """Reject new calls, wait up to two seconds for pending ones, and close the tables."""
         self._server.stop(STOP_S).wait()
         self._watch.close()
         self._store.close()
@@ -121,13 +121,13 @@ class TableServer:
 def _credentials(tls: ServerTls | None) -> grpc.ServerCredentials | None:
     if tls is None:
         return None
-    from .server_certificates import ServerCertificates  # with it comes ssl
+    from .server_certificates import ServerCertificates  # this imports ssl, which is slow
 
     return ServerCertificates(tls).credentials()
 
 
 class _Doorkeeper(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Refuses calls by their metadata, before a thread waits for a request that may never arrive.
+    """Rejects calls based on their metadata, before a thread waits for a request that may never arrive.
 
     The request itself is checked on arrival (`_check_token`).
     """
@@ -151,24 +151,26 @@ class _Doorkeeper(grpc.ServerInterceptor):  # type: ignore[type-arg]
             tenant = name.partition("/")[0]
         if self._threads.expect(tenant) is Room.SHARE_USED:
             return self._refuse_share
-        return continuation(call)  # gRPC refuses those beyond `CALLS_MAX`
+        return continuation(call)  # gRPC itself rejects calls beyond `CALLS_MAX`
 
 
 def _refuse(_: Any, context: grpc.ServicerContext) -> Iterator[Any]:
     shown = next((str(value) for name, value in context.invocation_metadata() if name == TOKEN), "")
-    _abort(context, _token_refusal("this call of the state store", is_shown=bool(shown)))
+    _abort(context, _token_refusal("this call", is_shown=bool(shown)))
     yield
 
 
 def _refuse_share(share: int, _: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-    reason = f"the tenant has {share} calls of the state store under way: try again when some have ended"
+    reason = f"the tenant has {share} pending calls to the state store, the maximum: retry later"
     context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
     yield
 
 
 def _token_refusal(what: str, *, is_shown: bool) -> StateRefused:
-    how = "another one" if is_shown else "none"
-    return StateRefused(f"{what} needs a token, and the caller has {how}; give its worker the service's {KEY_SETTING}")
+    how = "an invalid one" if is_shown else "none"
+    return StateRefused(
+        f"{what} requires a token, and the caller sent {how}: configure its worker with the service's {KEY_SETTING}"
+    )
 
 
 def _handlers(store: TableStore, key: TableKey | None, watch: RequestWatch) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def _handlers(store: TableStore, key: TableKey | None, watch: RequestWatch) -> d
         return pb.PutResponse(version=version)
 
     def read(request: pb.ReadRequest) -> pb.ReadResponse:
-        # Read before the values: a change between the two then shows in the generation of the next response.
+        # Read the generation before the values: a change in between then shows in the generation of the next response.
         generation = store.generation(request.table, request.writer) if request.writer else 0
         answer = encode_values(store.read(request.table, request.keys))
         answer.generation = generation
@@ -211,16 +213,16 @@ def _handlers(store: TableStore, key: TableKey | None, watch: RequestWatch) -> d
 
 
 def _unary(key: TableKey | None, watch: RequestWatch, method: Callable[[Any], Any], request_type: Any) -> Any:
-    """Return the handler of a call; if the method returns None, the response is `Done`.
+    """Return the handler of a unary call; if the method returns None, the response is `Done`.
 
-    To gRPC it is a streaming handler, which reads one request: so it receives the call before the request has arrived.
+    For gRPC it is a streaming handler that reads one request, so it is called before the request has arrived.
     """
     is_of_worker = request_type in _OF_WORKERS
 
     def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         request = watch.next(requests, context)
         if request is None:
-            return pb.Done()  # to a call that has ended
+            return pb.Done()  # the call has ended
         try:
             if key is not None:
                 _check_token(key, context, None if is_of_worker else request.table)
@@ -237,13 +239,13 @@ def _unary(key: TableKey | None, watch: RequestWatch, method: Callable[[Any], An
 
 
 def _check_token(key: TableKey, context: grpc.ServicerContext, table: str | None) -> None:
-    """Refuse a call without a valid token for a table; None means operations reserved for workers."""
+    """Reject a call without a valid token for a table; None means operations reserved for workers."""
     if table is not None:
         check_table(table)
     shown = next((str(value) for name, value in context.invocation_metadata() if name == TOKEN), "")
     if key.allows(shown, table):
         return
-    what = "this call of the state store" if table is None else f"the state table {table[:100]!r}"
+    what = "this call" if table is None else f"state table {table[:100]!r}"
     raise _token_refusal(what, is_shown=bool(shown))
 
 

@@ -1,7 +1,7 @@
 """TLS of the table service: its certificate, reloaded when the files change.
 
-gRPC asks for the certificate at each new connection, and gets the cached one; the files are checked once per period.
-If they cannot be used, the previous certificate stays in use and an error is logged, as in `security.server_tls`.
+gRPC requests the certificate for each new connection and receives the cached one; the files are checked periodically.
+If they cannot be used, the previous certificate remains in use and an error is logged, as in `security.server_tls`.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ log = logging.getLogger(__name__)
 
 
 def check_settings(settings: ServerTls) -> None:
-    """Refuse what gRPC cannot do.
+    """Reject TLS settings that gRPC does not support.
 
     Raises:
-        InvalidConfig: names the setting, with the remedy.
+        InvalidConfig: a setting is unsupported; the message contains its name and the remedy.
     """
     settings.check_together("TLS of the state store")
     if set(settings.protocols) != set(VERSIONS):
-        raise InvalidConfig(f"tlsProtocols: the state store speaks {' and '.join(VERSIONS)}, and no choice is left")
+        raise InvalidConfig(f"tlsProtocols cannot be changed for the state store: expected {' and '.join(VERSIONS)}")
     if settings.ciphers:
-        raise InvalidConfig("tlsCiphers: the state store has its own choice; remove the line")
+        raise InvalidConfig("tlsCiphers is not supported by the state store: remove it")
     if settings.crl_file:
-        raise InvalidConfig("tlsCrlFilePath: the state store reads no such list; remove the line")
+        raise InvalidConfig("tlsCrlFilePath is not supported by the state store: remove it")
     if settings.trust_certs_file and not settings.requires_client_certificate:
         raise InvalidConfig(
-            "tlsTrustCertsFilePath: the state store asks every client for a certificate, or none; set"
-            " tlsRequireTrustedClientCertOnConnect, too, or remove the line"
+            "tlsTrustCertsFilePath has no effect on the state store without client certificates: set"
+            " tlsRequireTrustedClientCertOnConnect too, or remove it"
         )
 
 
 class ServerCertificates:
-    """The certificate of a service, as its files say."""
+    """A server certificate that is reloaded when its files change."""
 
     def __init__(self, settings: ServerTls, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the files. Blocking.
+        """Create a certificate, and read its files. Blocking.
 
         Raises:
-            InvalidConfig: the settings do not work here, or a file cannot be used.
+            InvalidConfig: a setting is unsupported, or a file cannot be used.
         """
         check_settings(settings)
         self._settings = settings
         self._clock = clock
-        self._lock = threading.Lock()  # connections are made by several threads
+        self._lock = threading.Lock()  # gRPC calls `changed` from several threads
         self._looked_s = clock()
         self._seen = file_marks(settings.files)
         self._first = self._read()
@@ -61,7 +61,7 @@ class ServerCertificates:
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials for a server port."""
         required = self._settings.requires_client_certificate
-        # None, for no change, is missing in the types.
+        # The type annotations lack None, which means unchanged.
         return grpc.dynamic_ssl_server_credentials(self._first, self.changed, required)  # type: ignore[arg-type]
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
@@ -78,17 +78,17 @@ class ServerCertificates:
             try:
                 found = self._read()
             except InvalidConfig as error:
-                log.error("the files of TLS have changed and cannot be used, the former ones stay in force: %s", error)
+                log.error("cannot load changed TLS files, continuing with the previous certificate: %s", error)
                 return None
-            if file_marks(self._settings.files) != marks:  # exchanged meanwhile: certificate and key may be no pair
+            if file_marks(self._settings.files) != marks:  # replaced meanwhile: certificate and key may not match
                 self._seen = ()
                 return None
-            log.info("the files of TLS have changed; new connections use them")
+            log.info("reloaded changed TLS files for new connections")
             return found
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         settings = self._settings
-        make_context(settings)  # gRPC takes whatever it is given, and fails at every connection
+        make_context(settings)  # gRPC accepts invalid files here, but then fails on every connection
         try:
             pair = Path(settings.key_file).read_bytes(), Path(settings.certificate_file).read_bytes()
             roots = Path(settings.trust_certs_file).read_bytes() if settings.trust_certs_file else None

@@ -1,10 +1,10 @@
 """The table store: all functions' tables in one database file, with one writer thread and concurrent readers.
 
-Design: all functions share one file: so commits of many functions need only one sync, and a thousand functions need
+Design: all functions share one file, so commits of many functions need only one sync, and a thousand functions need
 neither a thousand threads nor three thousand open files. The writer thread runs queued requests, each in a savepoint,
-commits when the queue is empty or the transaction has taken 5 ms or 2,000 rows, and only then responds: a refused
-request does not affect others in its transaction, and a thousand small ones cost one sync. Reads do not wait for it:
-each uses one of a few read-only connections, in the calling thread.
+commits when the queue is empty or the transaction has reached 5 ms or 2,000 rows, and only then responds. So a rejected
+request does not affect others in its transaction, and a thousand small ones cost one sync. Reads do not wait for the
+writer: each uses one of a few read-only connections, in the calling thread.
 
 Invariant: a request is answered after its transaction's commit with ``synchronous=FULL``, so every confirmed change is
 on disk. A failed commit fails every request of its transaction, and leaves the database unchanged.
@@ -47,17 +47,17 @@ TRANSACTION_S = 0.005
 TRANSACTION_ROWS = 2_000
 READERS = 4
 WRITER_KEPT_MINUTES = 7 * 24 * 60
-"""A writer that was silent for this long, while the service ran, will not repeat its last call."""
+"""How long the last call of an idle writer is remembered, in minutes of service running time."""
 SWEEP_S = 600.0
 
 logger = logging.getLogger(__name__)
 
 Work = Callable[[Transaction], int]
-"""Makes the changes of one request and returns its result: a version, or any number."""
+"""Makes the changes of one request and returns its result, a version or another number."""
 
 
 class _Request:
-    """A call: the work for the writer thread, and a lock that is released when it is complete."""
+    """A queued call: its work for the writer thread, and a lock that is released on completion."""
 
     __slots__ = ("answered", "error", "result", "rows", "work")
 
@@ -108,7 +108,7 @@ class TableStore:
             clock: monotonic seconds.
 
         Raises:
-            StateStoreFailed: the database cannot be opened, is damaged, locked, or not ours.
+            StateStoreFailed: the database cannot be opened, is damaged or locked, or belongs to another program.
         """
         store = cls(directory, clock)
         store._thread.start()
@@ -138,7 +138,7 @@ class TableStore:
     def generation(self, table: str, writer: bytes) -> int:
         """Return a number that changes with each change of a table by a writer other than ``writer``.
 
-        Values read afterwards are at least as new; see `Generations`.
+        Values read afterwards are at least as new as this generation (see `Generations`).
         """
         return self._generations.of(table, writer)
 
@@ -214,12 +214,12 @@ class TableStore:
         return self._submit(work, 1)
 
     def keep(self, table: str, version: int) -> None:
-        """Copy a table under a version number; see `Copies.keep`."""
+        """Copy a table under a version number (see `Copies.keep`)."""
         check_table(table)
         self._copies.keep(table, version)
 
     def restore(self, table: str, version: int, epoch: int) -> bool:
-        """Restore a version's copy; see `Copies.restore`."""
+        """Restore the copy of a version (see `Copies.restore`)."""
         check_table(table)
         return self._copies.restore(table, version, epoch)
 
@@ -239,7 +239,7 @@ class TableStore:
         self._submit(work, 1)
 
     def statistics(self) -> pb.StatisticsResponse:
-        """Return statistics; the counters start with the process."""
+        """Return statistics; the counters start at 0 with the process."""
         return pb.StatisticsResponse(
             tables=sum(not is_copy(name) for name in self._tables),
             database_bytes=self._file.stat().st_size,
@@ -262,9 +262,9 @@ class TableStore:
 
     @contextlib.contextmanager
     def _reader(self, table: str, table_id: int) -> Iterator[sqlite3.Connection]:
-        """Context with a read connection; errors because the table is dropped or replaced meanwhile are ignored."""
+        """Provide a read connection, ignoring errors caused by a table that is dropped or replaced meanwhile."""
         if self._is_closed:
-            raise ClosedError(f"the state database {self._file} is closed")
+            raise ClosedError(f"state database {self._file} is closed")
         connection = self._readers.get()
         try:
             yield connection
@@ -276,13 +276,13 @@ class TableStore:
             self._readers.put(connection)
 
     def _is_gone(self, table: str, table_id: int) -> bool:
-        """Return whether a table has another number, or none, at the end of the current transaction."""
+        """Return whether a table was replaced or dropped, as of the end of the current transaction."""
         self._submit(lambda _: 0, 0)  # changes already visible in the database are published at that transaction's end
         return self._tables.get(table) != table_id
 
     def _submit(self, work: Work, rows: int) -> int:
         if self._is_closed:
-            raise ClosedError(f"the state database {self._file} is closed")
+            raise ClosedError(f"state database {self._file} is closed")
         request = _Request(work, rows)
         self._queue.put(request)
         request.answered.acquire()
@@ -302,19 +302,21 @@ class TableStore:
             try:
                 is_open = self._execute(request, group)
             except sqlite3.Error as error:
-                self._fail(
-                    group, StateStoreFailed(f"{explain(error, self._file)}; nothing of this call was kept"), error
-                )
+                self._fail(group, StateStoreFailed(f"{explain(error, self._file)}; the call was rolled back"), error)
             except Exception as error:  # the thread's top level: an escaping exception would make the service hang
-                logger.exception("a transaction of the state store failed")
-                self._fail(group, StateStoreFailed(f"state database {self._file}: {error!r}; see the log"), error)
+                logger.exception("state store transaction failed")
+                self._fail(
+                    group,
+                    StateStoreFailed(f"unexpected error in state database {self._file}: {error!r}; see the log"),
+                    error,
+                )
             else:
                 self._failure = ""
                 if self._transaction.is_changed:
                     self._tables = dict(self._transaction.tables)
                     self._transaction.is_changed = False
             self._transactions += 1
-            # This includes undone changes, which is harmless: a reader then reads once more than necessary.
+            # This includes rolled-back changes, which only cause one unnecessary read.
             for table, writer in self._transaction.written:
                 self._generations.change(table, writer)
             self._transaction.written.clear()
@@ -346,8 +348,8 @@ class TableStore:
 
     def _run_one(self, request: _Request) -> None:
         connection = self._connection
-        # One savepoint per request: a refusal in the middle of its changes undoes only these, and the transaction
-        # continues with the next request.
+        # One savepoint per request: a rejected request undoes only its own changes, and the transaction continues with
+        # the next request.
         connection.execute("SAVEPOINT request")
         try:
             request.result = request.work(self._transaction)
@@ -355,10 +357,10 @@ class TableStore:
             request.error = error
             connection.execute("ROLLBACK TO request")
             self._transaction.forget()
-        connection.execute("RELEASE request")  # after a ROLLBACK TO as well, which leaves the savepoint open
+        connection.execute("RELEASE request")  # needed after ROLLBACK TO as well, which leaves the savepoint open
 
     def _fail(self, group: list[_Request], failure: StateStoreFailed, cause: Exception) -> None:
-        if str(failure) != self._failure:  # log consecutive equal failures once
+        if str(failure) != self._failure:  # log a repeated failure only once
             logger.error("%s", failure)
         self._failure = str(failure)
         failure.__cause__ = cause
@@ -369,10 +371,10 @@ class TableStore:
                 self._connection.rollback()
             self._transaction.forget()
         except sqlite3.Error as error:
-            logger.error("after a failed transaction: %s", explain(error, self._file))
+            logger.error("cannot roll back a failed transaction: %s", explain(error, self._file))
 
     def _sweep(self) -> None:
-        """Every `SWEEP_S` store the service's running time, and delete writers that have been silent for too long."""
+        """Every `SWEEP_S`, store the service's running time and delete writers that have been idle for too long."""
         now_s = self._clock()
         if now_s - self._swept_s < SWEEP_S:
             return

@@ -1,4 +1,4 @@
-"""The SQL statements of the table service. The caller passes the connection, and commits.
+"""SQL statements of the table service. The caller passes the connection, and commits.
 
 Design: one table per function, clustered by key, with one value column: SQLite stores numbers as numbers and bytes as
 bytes, so a counter is incremented in place, and the type tells counters from bytes. A CHECK rejects sums beyond 64
@@ -39,11 +39,11 @@ from .values import (
 LARGE_BYTES = 700
 """With its key, a row should be smaller than a quarter of a page, about 1,000 bytes, so that it does not overflow."""
 _VALUE = "CASE typeof(value) WHEN 'text' THEN (SELECT data FROM large WHERE id = CAST(value AS INTEGER)) ELSE value END"
-"""A row's value, from either table; in one statement, as the writer may commit between two."""
+"""Selects a row's value from either table, in one statement, as the writer may commit between two."""
 Row = tuple[bytes, int | bytes, int]
 """Key, value, version."""
 READ_KEYS = 128
-"""Number of keys per SELECT; fixed, so that SQLite compiles it once."""
+"""Number of keys per SELECT; fixed, so that SQLite compiles the statement once."""
 
 
 def create_table(connection: sqlite3.Connection, name: str) -> int:
@@ -97,7 +97,7 @@ def tables(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def read(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes], bytes_max: int) -> list[Value | None]:
-    """Return the values of the first keys, in order, until they reach ``bytes_max``; of at least one key."""
+    """Return the values of the first keys, in order, until they reach ``bytes_max``, but of at least one key."""
     if len(keys) == 1:
         return [read_one(connection, table_id, keys[0])]
     values: list[Value | None] = []
@@ -241,17 +241,16 @@ def increment_one(connection: sqlite3.Connection, table_id: int, key: bytes, amo
     if number is None:
         assert held is not None
         raise StateRefused(
-            f"state key {show(key)} holds {len(held.data)} bytes that were put, no counter; delete it or count"
-            " under another key",
+            f"state key {show(key)} holds {len(held.data)} bytes, not a counter: delete it or use another key",
             key,
         )
     if not COUNTER_MIN <= number + amount <= COUNTER_MAX:
-        raise StateRefused(f"counter {show(key)} is at {number}; {amount} more does not fit 64 bits", key)
+        raise StateRefused(f"counter {show(key)} is at {number}: adding {amount} exceeds 64 bits", key)
     connection.execute(_put_sql(table_id), (key, number + amount, version))
 
 
 def _make_doubled(connection: sqlite3.Connection, table_id: int, changes: pb.Changes, version: int) -> pb.Changes:
-    """Apply the changes of keys that occur more than once, one by one in order, and return the others."""
+    """Apply the changes of keys that occur more than once, one by one in order, and return the remaining changes."""
     times = Counter(changes.keys)
     others: list[Change] = []
     for change in decode_changes(changes):
@@ -272,14 +271,16 @@ def put_expected(
     """Set a key if it has the expected version.
 
     Raises:
-        BadVersion: it has another version.
+        BadVersion: the key has another version.
     """
     if expected is not None:
         held = read_one(connection, table_id, key)
         if expected != (held.version if held else 0):
-            found = f"it has version {held.version}" if held else "it does not exist"
+            found = f"found version {held.version}" if held else "found none"
             wanted = f"version {expected}" if expected else "no such key"
-            raise BadVersion(f"state key {show(key)}: expected {wanted}, but {found}; read it again")
+            raise BadVersion(
+                f"version mismatch on state key {show(key)}: expected {wanted}, {found}; read the key again"
+            )
     _put(connection, table_id, key, data, version)
 
 
@@ -321,8 +322,8 @@ def move_position(
     # other than the expected one was moved by another instance, so nothing of this commit may be kept.
     if stored != expected:
         raise FencedByPosition(
-            f"input {request.partition} of {request.table} stands at {_show(stored)}, not at {_show(expected)}:"
-            " another instance went on with it, this one stops"
+            f"input {request.partition} of {request.table} is at {_show(stored)}, expected {_show(expected)}: another"
+            " instance took over, stopping this one"
         )
     if row is None:
         cursor = connection.execute(

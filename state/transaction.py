@@ -1,6 +1,6 @@
-"""Transaction: the writer thread's connection, and its cached information about tables.
+"""The writer thread's connection, and its cached information about tables.
 
-After a rollback the cache is read again (`forget`): names, marks and the reserved versions.
+After a rollback, `forget` reloads the cache: names, marks and the reserved versions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Transaction:
         return self._marks.get(_RESTORED + table, 0)
 
     def begin_epoch(self, table: str, epoch: int) -> None:
-        """Raise a table's epoch, so that changes with an earlier one are refused."""
+        """Raise a table's epoch, so that changes with an earlier one are rejected."""
         self._mark(_EPOCH + table, epoch)
 
     def end_restoration(self, table: str, epoch: int) -> None:
@@ -77,7 +77,7 @@ class Transaction:
         self._mark(_RESTORED + table, epoch)
 
     def check_epoch(self, table: str, epoch: int) -> None:
-        """Refuse a change by an instance from before a restore.
+        """Reject a change by an instance from before a restore.
 
         Raises:
             FencedByPosition: the table has a later epoch.
@@ -85,8 +85,8 @@ class Transaction:
         held = self.epoch(table)
         if epoch < held:
             raise FencedByPosition(
-                f"the state {table} is put back to that of an earlier version, by version {held} of the function;"
-                " who began before that cannot change it any more"
+                f"state {table} was restored to an earlier version by version {held} of the function: instances"
+                " started before that can no longer change it"
             )
 
     def forget_table(self, table: str) -> None:
@@ -102,7 +102,7 @@ class Transaction:
         _set_meta(self.connection, name, value)
 
     def next_version(self) -> int:
-        """Return a new version, which was never assigned before."""
+        """Return a version that was never assigned before."""
         if self._version == self._reserved:
             self._reserved += VERSIONS_RESERVED
             _set_meta(self.connection, "version", self._reserved)
@@ -115,7 +115,7 @@ class Transaction:
         _set_meta(self.connection, "minute", minute)
 
     def forget(self) -> None:
-        """Read the cached information again after a rollback."""
+        """Reload the cached information after a rollback."""
         if self.is_changed:
             self.tables = tables.tables(self.connection)
             self._marks = _read_meta(self.connection)

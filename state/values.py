@@ -25,7 +25,7 @@ class Delete(NamedTuple):
 
 
 class Increment(NamedTuple):
-    """Add to a counter; a missing key counts as 0, and a value of eight bytes as its number."""
+    """Add to a counter; a missing key counts as 0, and a value of eight bytes as a big-endian number."""
 
     key: bytes
     amount: int

@@ -1,1 +1,1 @@
-"""Functions at half of their maximum for half an hour, while one process a minute is killed: see `__main__.py`."""
+"""Functions at half of their maximum rate for half an hour, with one process killed per minute (see `__main__.py`)."""

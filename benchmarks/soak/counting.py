@@ -1,6 +1,6 @@
-"""The two functions of a soak: each counts messages by key and passes them on; both fail for one message in a thousand.
+"""The two functions of a soak: each counts messages by key and forwards them; both fail for one message in a thousand.
 
-This is what the worker is given, so it imports nothing of its neighbours.
+This file is deployed to the worker alone, so it imports no other modules of this package.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ DEAD_LETTERS = "deadLetterTopic"
 
 
 class Unlucky(Exception):
-    """What the failing messages raise."""
+    """Error raised for the failing messages."""
 
 
 def at_least_once(text: str, context: Any) -> str:
-    """Raise at the first try of an unlucky message, which comes again after a minute."""
+    """Raise at the first attempt for an unlucky message, which is redelivered after a minute."""
     if json.loads(text)["id"] % FAILS_EVERY == 0 and context.get_current_record().redelivery_count == 0:
         raise Unlucky(text)
     context.incr_counter(context.get_partition_key(), 1)
@@ -25,7 +25,7 @@ def at_least_once(text: str, context: Any) -> str:
 
 
 def effectively_once(text: str, context: Any) -> str | None:
-    """Pass an unlucky message to the topic of dead letters: raising would stop the instance, as order may not break."""
+    """Send an unlucky message to the dead-letter topic, as raising would stop the instance to preserve the order."""
     try:
         _work(text)
     except Unlucky:

@@ -1,4 +1,4 @@
-"""What is measured while a soak runs: each minute's rates, memory, CPU time, disk and kills."""
+"""Measurements during a soak: rates, memory, CPU time, disk and kills of each minute."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..machine import usage
 
 @dataclass(frozen=True)
 class Minute:
-    """One line of a soak.
+    """Measurements of one minute.
 
     Attributes:
-        number: 0 for the first; shorter than a minute in a short soak.
-        seconds: how long it was.
-        processed: messages that came out of each function in it.
-        backlog: messages published that had not come out at its end, of each function.
-        memory_mib: PSS of the processes of each kind together, median of several looks.
-        cpu_s: CPU time of all processes in it.
-        others_share: what programs that are no part of the soak took of all processors.
-        disk_mib: the most that data and logs took.
-        kills: which processes were killed.
+        number: number of the minute, from 0; in a short soak it is shorter.
+        seconds: duration.
+        processed: number of outputs of each function.
+        backlog: published messages without output at the end, for each function.
+        memory_mib: total PSS of the processes of each kind, median of several samples.
+        cpu_s: CPU time of all processes.
+        others_share: share of all CPUs used by other programs.
+        disk_mib: maximum size of data and logs.
+        kills: killed processes.
     """
 
     number: int
@@ -42,12 +42,12 @@ class Minute:
 
     @property
     def memory(self) -> float:
-        """PSS of all processes, in MiB."""
+        """Return the PSS of all processes, in MiB."""
         return sum(self.memory_mib.values())
 
     @property
     def cpu_us(self) -> float:
-        """CPU time for a message that went through all functions, in microseconds."""
+        """Return the CPU time per message through all functions, in microseconds."""
         return self.cpu_s * 1e6 / max(1, *self.processed.values())
 
     def __str__(self) -> str:
@@ -63,11 +63,11 @@ class Minute:
 
 @dataclass
 class Life:
-    """The memory of one process by its age.
+    """Memory of one process by age.
 
     Attributes:
-        kind: of process.
-        looks: age in seconds, PSS in MiB.
+        kind: kind of process.
+        looks: samples: age in seconds, PSS in MiB.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Life:
 
 
 class Watch:
-    """Looks at processes, and remembers what they used."""
+    """Samples the resource usage of processes."""
 
     def __init__(self) -> None:
         self.lives: dict[tuple[int, float], Life] = {}
@@ -83,10 +83,10 @@ class Watch:
         self._memory: dict[str, list[float]] = defaultdict(list)
 
     def look(self, processes: Sequence[tuple[str, psutil.Process]], now: float) -> None:
-        """Note memory and CPU time of each process; `now` is the time since the epoch."""
+        """Record memory and CPU time of each process; `now` is the time since the epoch."""
         together: dict[str, float] = defaultdict(float)
         for kind, process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):  # it died just now
+            with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):  # it has just exited
                 used = usage(process)
                 who = (process.pid, process.create_time())
                 self._cpu[who] = used.cpu_s
@@ -96,27 +96,27 @@ class Watch:
             self._memory[kind].append(mib)
 
     def cpu_s(self) -> float:
-        """CPU time of all processes that were ever seen, until they were seen last."""
+        """Return the CPU time of all processes sampled so far, up to their last sample."""
         return sum(self._cpu.values())
 
     def others_s(self) -> float:
-        """CPU time that neither these processes nor this one took, on all processors since the machine started."""
+        """Return the CPU time of other processes on all CPUs since the machine was booted."""
         machine, own = psutil.cpu_times(), psutil.Process()
         times = own.cpu_times()
         own_s = 0.0 if (own.pid, own.create_time()) in self._cpu else float(times.user + times.system)
         return float(machine.user + machine.nice + machine.system) - self.cpu_s() - own_s
 
     def memory_mib(self) -> dict[str, float]:
-        """The median of each kind since this was asked last."""
+        """Return the median memory of each kind since the last call."""
         found = {kind: statistics.median(looks) for kind, looks in self._memory.items()}
         self._memory.clear()
         return found
 
 
 def disk_mib(directory: Path) -> float:
-    """What everything below a directory takes on the disk."""
+    """Return the disk usage of a directory tree."""
     blocks = 0
     for path in directory.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # deleted just now
+        with contextlib.suppress(FileNotFoundError):  # just deleted
             blocks += path.lstat().st_blocks
     return blocks * 512 / 2**20

@@ -1,4 +1,4 @@
-"""What a soak says in the end, and its exit code."""
+"""The report at the end of a soak, and its exit code."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from .settings import Settings, settings_of
 
 @dataclass
 class Verdict:
-    """Lines for the reader.
+    """Results of a soak, as lines.
 
     Attributes:
-        notes: what was found.
-        missed: what should be otherwise; empty if all is well.
+        notes: findings.
+        missed: failed checks; empty if all passed.
     """
 
     notes: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
 
     def compare(self, name: str, said: str, is_met: bool) -> None:
-        """Note a line, as a miss unless it is met."""
+        """Add a finding, as a failed check unless it is met."""
         (self.notes if is_met else self.missed).append(f"{name}: {said}")
 
 
 def report(run: Callable[[Settings, Path, random.Random], Verdict], seconds: float) -> int:
-    """Run a soak of some time, as `conclude` does.
+    """Run a soak with the settings from the environment (see `conclude`).
 
     Args:
-        run: is given the settings, an empty directory and chance.
-        seconds: of load, unless the environment says otherwise.
+        run: called with the settings, an empty directory and a random generator.
+        seconds: default duration of the load.
 
     Returns:
-        The exit code: 0 if all was met, 1 if something was missed, 2 if the settings cannot be.
+        exit code: 0 if all checks passed, 1 if one failed, 2 if the settings are invalid.
     """
     try:
         settings = settings_of(os.environ, seconds)
@@ -52,26 +52,26 @@ def report(run: Callable[[Settings, Path, random.Random], Verdict], seconds: flo
 
 
 def conclude(run: Callable[[Path], Verdict]) -> int:
-    """Run a soak and print its verdict; what it leaves on the disk stays only if something was missed.
+    """Run a soak and print its verdict; keep its files only if a check failed.
 
     Args:
-        run: is given an empty directory.
+        run: called with an empty directory.
 
     Returns:
-        The exit code: 0 if all was met, 1 if something was missed.
+        exit code: 0 if all checks passed, 1 if one failed.
     """
     logging.basicConfig(level=logging.ERROR)  # lost connections are expected
     directory = Path(tempfile.mkdtemp(prefix="magnetar-soak-"))
     try:
         verdict = run(directory)
-    except Exception as error:  # noqa: BLE001  whatever ends it is the cause
-        print(f"missed: {str(error).splitlines()[0] or type(error).__name__}; data and logs are in {directory}")
+    except Exception as error:  # noqa: BLE001  any error is reported as the cause
+        print(f"failed: {str(error).splitlines()[0] or type(error).__name__}; data and logs are in {directory}")
         return 1
     for line in verdict.notes:
         print(line)
     if verdict.missed:
         for cause in verdict.missed:
-            print(f"missed: {cause}")
+            print(f"failed: {cause}")
         print(f"data and logs are in {directory}")
         return 1
     shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The course of a soak: the maximum, half of it with a kill a minute, and the count in the end."""
+"""The phases of a soak: maximum rate, half of it with a kill per minute, and verification."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from .verdict import Counts, Outcome
 SECONDS = 1800.0
 MAXIMUM_SHARE = 0.5
 MAXIMUM_S, MAXIMUM_SHORT_SHARE = 45.0, 0.2
-"""How long the maximum is measured; in a short soak a share of it."""
+"""How long the maximum is measured, in seconds; in a short soak a share of the duration."""
 WARM_SHARE = 0.3
-"""Of this time that does not count: connections are made, caches fill. It begins when both put something out."""
+"""Share of this time that is not measured, as connections are opened and caches fill. It starts with the first outputs
+of both functions.
+"""
 STARTED_S = 60.0
 TICK_S = 0.25
 LOOK_S = 2.0
 DRAINED_S = 240.0
-"""Until all input is acknowledged in the end; a message that failed comes again after 60 s."""
+"""Time for acknowledging all input at the end, in seconds; a failed message is redelivered after 60 s."""
 
 
 class Soak:
-    """One run; see `run`."""
+    """A run of the soak."""
 
     def __init__(self, settings: Settings, directory: Path, rng: random.Random) -> None:
         self._settings = settings
@@ -44,10 +46,10 @@ class Soak:
         self._kills: list[str] = []
 
     def run(self) -> Outcome:
-        """Run to the end and count.
+        """Run all phases, and verify the results.
 
         Raises:
-            Exception: something ended or never came; the first line says what.
+            Exception: a process exited, or a wait timed out; the first line contains the reason.
         """
         plan = Plan(1.0, 1, self._directory)
         given = [official_input(plan, APPLICATION, batch) for batch in BATCHES]
@@ -68,7 +70,7 @@ class Soak:
         maximum = self._maximum(traffic)
         wait_for(lambda: min(traffic.processed().values()) >= traffic.published * 0.99, "end of the backlog", DRAINED_S)
         rate = maximum * MAXIMUM_SHARE
-        print(f"maximum {maximum:,.0f} messages/s through both functions; from now on {rate:,.0f}/s", flush=True)
+        print(f"maximum {maximum:,.0f} messages/s through both functions; continuing with {rate:,.0f}/s", flush=True)
         traffic.pace(rate)
         self._watch.look(self._servers.processes(), time.time())
         self._watch.memory_mib()
@@ -80,7 +82,7 @@ class Soak:
         return Outcome(rate, maximum, again, minutes, list(self._watch.lives.values()), self._count(traffic))
 
     def _maximum(self, traffic: Traffic) -> float:
-        """Messages a second through the slower function while there is always more input."""
+        """Return messages per second through the slower function with unlimited input."""
         seconds = min(MAXIMUM_S, self._settings.seconds * MAXIMUM_SHORT_SHARE)
         before = traffic.processed()
         traffic.pace(None)
@@ -93,11 +95,11 @@ class Soak:
         rates = [(after - before[name]) / took_s for name, after in traffic.processed().items()]
         traffic.pace(0)
         if min(rates) <= 0:
-            raise RuntimeError("a function put nothing out while the maximum was measured")
+            raise RuntimeError("a function produced no output while the maximum was measured")
         return min(rates)
 
     def _pass(self, traffic: Traffic, seconds: float) -> None:
-        """Let the time pass, with a look at everything now and then."""
+        """Wait for some time, sampling regularly."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             traffic.check()
@@ -136,17 +138,17 @@ class Soak:
         )
 
     def _count(self, traffic: Traffic) -> Counts:
-        """Wait until everything is processed, and read all that came out of it."""
+        """Wait until all messages are processed, and read all outputs."""
         traffic.finish()
         began = time.monotonic()
         wait_for(lambda: traffic.is_stored, "receipts of all input", DRAINED_S)
         wait_for(self._servers.is_drained, "end of the backlog", DRAINED_S)
-        wait_for(self._servers.is_read, "end of what the functions put out", DRAINED_S)
+        wait_for(self._servers.is_read, "end of the functions' outputs", DRAINED_S)
         traffic.check()
         took_s = time.monotonic() - began
-        print(f"all {traffic.published:,} messages are processed, {took_s:.0f} s after the last was published")
+        print(f"processed all {traffic.published:,} messages, {took_s:.0f} s after the last was published")
         payloads, keys = traffic.expected()
-        # What an instance held when something was killed may be processed again, and no more.
+        # Only messages held by an instance at a kill may be processed again.
         again = len(self._kills) * PARALLELISM * HELD_MESSAGES_MAX
         return Counts(
             payloads,

@@ -1,4 +1,4 @@
-"""The processes of a soak: a broker, a state store and two workers with the instances of both functions."""
+"""The processes of a soak: a broker, a state store, and two workers with the instances of both functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTPUTS = {LEAST: "soak-least", EXACT: "soak-exact"}
 DEAD = "soak-dead"
 GUARANTEES = {LEAST: "ATLEAST_ONCE", EXACT: "EFFECTIVELY_ONCE"}
 KINDS = ("instance", "worker", "state store", "broker")
-"""What is killed, in this order, again and again."""
+"""Kinds of processes to kill, repeatedly in this order."""
 INSTANCE_TITLE = "magnetar instance "
 START_S = 60.0
 HTTP_S = 30.0
@@ -37,7 +37,7 @@ KEYS_AT_ONCE = 10_000
 
 
 class Servers:
-    """The processes, what is asked of them, and their deaths."""
+    """The processes: requests to them, and killing them."""
 
     def __init__(self, directory: Path, rng: random.Random) -> None:
         self.directory = directory
@@ -48,7 +48,7 @@ class Servers:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Start everything and both functions; stop everything at the end."""
+        """Start all servers and both functions; stop them at the end."""
         with contextlib.ExitStack() as stack:
             for it in (self.broker, self.store):
                 it.start()
@@ -69,7 +69,8 @@ class Servers:
     def _deploy(self) -> None:
         topic = f"{self.broker.web_url}/admin/v2/persistent/public/default/{INPUT}"
         httpx.put(f"{topic}/partitions", json=PARTITIONS, timeout=HTTP_S).raise_for_status()
-        # The producer sends again what had no receipt when the broker was killed: stored twice, it would count twice.
+        # The producer resends messages without a receipt when the broker is killed; without deduplication they would be
+        # counted twice.
         httpx.post(f"{topic}/deduplicationEnabled", json=True, timeout=HTTP_S).raise_for_status()
         for output in (*OUTPUTS.values(), DEAD):
             hold(self.broker.service_url, output, READER)
@@ -91,7 +92,7 @@ class Servers:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def processes(self) -> list[tuple[str, psutil.Process]]:
-        """All processes that live, with the kind of each."""
+        """Return all living processes with their kinds."""
         found = []
         for kind, it in (("broker", self.broker), ("state store", self.store), *(("worker", w) for w in self.workers)):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -104,7 +105,7 @@ class Servers:
         return [(kind, process) for kind, process in found if _lives(process)]
 
     def instances(self) -> list[psutil.Process]:
-        """The processes of functions."""
+        """Return the processes of functions."""
         return [process for kind, process in self.processes() if kind == "instance"]
 
     def is_drained(self) -> bool:
@@ -126,7 +127,7 @@ class Servers:
         return int(stats["subscriptions"][READER]["msgBacklog"])
 
     def state(self, function: str, keys: list[str]) -> dict[str, int]:
-        """Counters of a function; 0 for missing ones."""
+        """Return counters of a function, 0 for missing ones."""
         tables = TableClient(str(self.store.addresses["stateStorageServiceUrl"]))
         try:
             (table,) = tables.tables(f"public/default/{function}@")
@@ -142,7 +143,7 @@ class Servers:
     # -- kills ----------------------------------------------------------------------------------------------------
 
     def kill(self, kind: str) -> str:
-        """Kill one process of a kind, `kill -9`, and start it again unless its parent does; return which."""
+        """Kill a process of a kind with `kill -9`, restart it unless its parent does, and return its description."""
         if kind == "instance":
             process = self._rng.choice(sorted(self.instances(), key=lambda it: " ".join(it.cmdline())))
             name = " ".join(process.cmdline()).removeprefix(INSTANCE_TITLE).strip()

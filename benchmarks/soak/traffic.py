@@ -1,8 +1,8 @@
-"""Input at a given rate, and a reader of every output that counts: one event loop in a thread.
+"""Input at a given rate, and a counting reader of all outputs, on one event loop in a thread.
 
-The input is entries that the official client wrote, of all three batch sizes in turn. Each is sent under a new sequence
-id, so that what is sent again after a kill of the broker is stored once. A reader tells what it has seen before by its
-position: an acknowledgement that a kill cost brings it again.
+The input consists of entries written by the official client, with the three batch sizes in turn. Each is sent with a
+new sequence id, so that entries resent after a kill of the broker are stored once. A reader identifies redelivered
+messages, whose acknowledgements were lost by a kill, by their positions.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from magnetar.wire.pulsar_api_pb2 import MessageMetadata
 from ..real_input import BATCHES, OfficialInput, messages_of
 
 ENTRIES_OF_A_TURN = {1000: 1, 50: 20, 1: 20}
-"""How many entries of each batch size follow each other."""
+"""Number of consecutive entries of the same batch size."""
 READER = "reader"
 """Subscription of the outputs."""
 AHEAD = 200_000
-"""Messages that both functions may be behind while the maximum is measured."""
+"""Maximum backlog of both functions while the maximum rate is measured."""
 IN_FLIGHT = 50_000
-AT_ONCE = 20  # entries between two turns of the loop
+AT_ONCE = 20  # entries per event loop iteration
 LOOK_S = 0.005
 JOIN_S = 120.0
 
 
 class Entry:
-    """An entry of the official client, taken apart as far as it takes to give it another sequence id."""
+    """An entry of the official client, decoded far enough to change its sequence id."""
 
     def __init__(self, section: bytes, messages: int, place: tuple[int, int]) -> None:
         self.metadata, offset = open_payload(section)
@@ -46,7 +46,7 @@ class Entry:
         """Batch size, and the number among the entries of that size."""
 
     def numbered(self, producer_name: str, sequence_id: int) -> bytes:
-        """The payload section as the producer of that name sends it now."""
+        """Return the payload section with the given producer name and sequence id."""
         metadata = MessageMetadata()
         metadata.CopyFrom(self.metadata)
         metadata.producer_name = producer_name
@@ -58,7 +58,7 @@ class Entry:
 
 
 def turns(inputs: Sequence[OfficialInput]) -> Iterator[Entry]:
-    """Entries of all batch sizes, for ever."""
+    """Yield entries of all batch sizes, endlessly."""
     cycles = {
         one.batch: itertools.cycle(
             [Entry(it.section, it.messages, (one.batch, number)) for number, it in enumerate(one.entries)]
@@ -71,14 +71,14 @@ def turns(inputs: Sequence[OfficialInput]) -> Iterator[Entry]:
 
 
 class Traffic:
-    """What is published and what comes out.
+    """Publishes input and reads the outputs.
 
     Attributes:
-        published: messages given to the producers.
-        sent: how often each entry was.
-        is_stored: whether everything is, after `finish`.
-        received: messages of each output topic.
-        payloads: of each output topic, how often each payload came.
+        published: number of messages passed to the producers.
+        sent: how often each entry was sent.
+        is_stored: whether all messages are stored, after `finish`.
+        received: number of messages by output topic.
+        payloads: how often each payload was received, by output topic.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Traffic:
         inputs: Sequence[str],
         outputs: Mapping[str, Sequence[str]],
     ) -> None:
-        """Prepare.
+        """Create traffic; `start` connects.
 
         Args:
-            service_url: of the broker.
-            given: input of the official client, one for each batch size.
-            inputs: topics that it goes to, in turn.
-            outputs: of each function, the topics on which each input comes out once.
+            service_url: broker address.
+            given: input of the official client for each batch size.
+            inputs: input topics, used in turn.
+            outputs: for each function, the topics that receive each input once.
         """
         assert {one.batch for one in given} == set(BATCHES)
         self.published = 0
@@ -122,23 +122,23 @@ class Traffic:
         self._thread.start()
 
     def pace(self, rate: float | None) -> None:
-        """Publish so many messages a second from now on; None: as many as the functions take."""
+        """Set the number of messages to publish per second; None for as many as the functions process."""
         self._since = (time.monotonic(), self.published)
         self._rate, self._unpaced = rate or 0.0, rate is None
 
     def check(self) -> None:
-        """Raise what ended the thread, if something did."""
+        """Raise the error that ended the thread, if any."""
         if self._failure is not None:
             raise self._failure
         if not self._thread.is_alive():
-            raise RuntimeError("the traffic has ended by itself")
+            raise RuntimeError("the traffic ended unexpectedly")
 
     def finish(self) -> None:
-        """Publish nothing more; what is not stored yet is on its way."""
+        """Stop publishing; pending messages are still stored."""
         self._is_over = True
 
     def close(self) -> None:
-        """End."""
+        """Stop the thread."""
         self._is_over = True
         self._may_end.set()
         self._thread.join(JOIN_S)
@@ -146,11 +146,11 @@ class Traffic:
             raise self._failure
 
     def processed(self) -> dict[str, int]:
-        """How many messages of each function came out so far."""
+        """Return the number of outputs of each function so far."""
         return {function: sum(self.received[topic] for topic in topics) for function, topics in self._outputs.items()}
 
     def expected(self) -> tuple[Counter[bytes], Counter[str]]:
-        """How often each payload and each key was published."""
+        """Return how often each payload and each key was published."""
         payloads: Counter[bytes] = Counter()
         keys: Counter[str] = Counter()
         known = messages_of("application", max(number_of_messages(place) for place in self.sent))
@@ -233,5 +233,5 @@ class Traffic:
 
 
 def number_of_messages(place: tuple[int, int]) -> int:
-    """How many messages there are up to the end of an entry, among those of its batch size."""
+    """Return the number of messages up to the end of an entry, among those of its batch size."""
     return place[0] * (place[1] + 1)

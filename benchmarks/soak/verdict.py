@@ -1,8 +1,9 @@
-"""What a soak has shown: whether it went on as it began, and whether every message counts as it must.
+"""The verdict of a soak: whether performance stayed constant, and every message was counted correctly.
 
-One kill a minute, four kinds in turn: so what is compared is a whole turn of four minutes, the second and the last, in
-which the same kinds died. The first is left out: caches fill, and the state store meets its keys. Data on the disk is
-level later, for a ledger is deleted when it is full and all of it acknowledged: there, thirds of the time are compared.
+Each minute one of four kinds of processes is killed in turn, so cycles of four minutes are compared, the second and the
+last. The first is not used, as caches fill and the state store creates its keys. Data on the disk becomes constant
+later, as a ledger is only deleted when it is full and completely acknowledged, so there thirds of the time are
+compared.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ RATE_SHARE = 0.95
 MEMORY_GROWTH = 0.05
 DISK_GROWTH = 0.10
 DISK_SPARE_MIB = 64.0
-"""Beside the growth allowed: two journal files more may be in use."""
+"""Additional allowed growth: two more journal files may be in use."""
 LIFE_S, LIFE_WARM_S = 150.0, 60.0
-"""Lives of processes that tell whether they grow, and the beginning of each that does not count."""
+"""Minimum lifetime of processes that are checked for growth, and its initial part that is ignored."""
 LIFE_SPARE_MIB = 4.0
-"""What a small process may grow by in any case: the state store's cache, when there is a backlog of outputs."""
+"""Growth that is always allowed for a small process, such as the state store's cache during an output backlog."""
 EXAMPLES = 3
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What was published and what became of it.
+    """Numbers of published and processed messages.
 
     Attributes:
-        payloads: how often each was published.
-        keys: of so many messages each.
-        outputs: of each topic, how often each payload came.
-        states: of each function, its counters.
-        again: how many messages may have been processed more than once by what is at least once.
+        payloads: how often each payload was published.
+        keys: number of messages by key.
+        outputs: how often each payload was received, by topic.
+        states: counters by function.
+        again: maximum number of messages processed more than once with ATLEAST_ONCE.
     """
 
     payloads: Mapping[bytes, int]
@@ -54,15 +55,15 @@ class Counts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that is judged.
+    """All results of a run.
 
     Attributes:
-        rate: messages a second that were asked for.
-        maximum: messages a second that went through before.
-        maximum_after: and afterwards.
-        minutes: in order.
-        lives: of all processes.
-        counts: in the end.
+        rate: requested messages per second.
+        maximum: maximum messages per second before the run.
+        maximum_after: maximum messages per second after the run.
+        minutes: measurements by minute.
+        lives: memory of all processes.
+        counts: counts at the end.
     """
 
     rate: float
@@ -74,25 +75,25 @@ class Outcome:
 
 
 def judge(outcome: Outcome) -> Verdict:
-    """Return what was met and missed."""
+    """Check a run, and return the verdict."""
     verdict = Verdict()
     _judge_counts(outcome.counts, verdict)
     verdict.notes.append(
-        f"maximum before {outcome.maximum:,.0f}/s, afterwards {outcome.maximum_after:,.0f}/s; not judged, for it "
-        "depends on what else the machine does"
+        f"maximum before {outcome.maximum:,.0f}/s, afterwards {outcome.maximum_after:,.0f}/s; not checked, as it"
+        " depends on other load on the machine"
     )
     if len(outcome.minutes) < MINUTES_JUDGED:
-        verdict.notes.append(f"rates, memory and disk are not judged: that takes {MINUTES_JUDGED} minutes")
+        verdict.notes.append(f"rates, memory and disk were not checked, which requires {MINUTES_JUDGED} minutes")
         return verdict
     first, last = outcome.minutes[TURN : 2 * TURN], outcome.minutes[-TURN:]
     busy = [statistics.fmean(minute.others_share for minute in minutes) for minutes in (first, last)]
-    others = f"other programs took {busy[0]:.0%} and {busy[1]:.0%} of the processors"
+    others = f"other programs used {busy[0]:.0%} and {busy[1]:.0%} of the CPUs"
     for function in OUTPUTS:
         before, after = _rate(first, function), _rate(last, function)
-        said = f"{before:,.0f}/s at the beginning, {after:,.0f}/s at the end, {outcome.rate:,.0f}/s asked for; {others}"
+        said = f"{before:,.0f}/s at the start, {after:,.0f}/s at the end, {outcome.rate:,.0f}/s requested; {others}"
         verdict.compare(f"rate of {function}", said, after >= RATE_SHARE * max(before, outcome.rate))
     before, after = (statistics.median(minute.memory for minute in minutes) for minutes in (first, last))
-    said = f"{before:.0f} MiB at the beginning, {after:.0f} MiB at the end ({after / before - 1:+.1%})"
+    said = f"{before:.0f} MiB at the start, {after:.0f} MiB at the end ({after / before - 1:+.1%})"
     verdict.compare("memory of all processes", said, after <= before * (1 + MEMORY_GROWTH))
     _judge_lives(outcome.lives, verdict)
     third = len(outcome.minutes) // 3
@@ -101,7 +102,7 @@ def judge(outcome: Outcome) -> Verdict:
     said = f"{before:.0f} MiB at most in the middle third, {after:.0f} MiB in the last"
     verdict.compare("data and logs", said, after <= before * (1 + DISK_GROWTH) + DISK_SPARE_MIB)
     before, after = (statistics.fmean(minute.cpu_us for minute in minutes) for minutes in (first, last))
-    verdict.notes.append(f"CPU time for a message: {before:.1f} µs at the beginning, {after:.1f} µs at the end")
+    verdict.notes.append(f"CPU time per message: {before:.1f} µs at the start, {after:.1f} µs at the end")
     return verdict
 
 
@@ -110,7 +111,7 @@ def _rate(minutes: Sequence[Minute], function: str) -> float:
 
 
 def _judge_lives(lives: Sequence[Life], verdict: Verdict) -> None:
-    """Look for what grows as long as its process lives, which kills would hide."""
+    """Check for memory growth during the life of a process, which kills would hide."""
     growths: dict[str, list[tuple[float, bool]]] = {}
     for life in lives:
         looks = [(age, mib) for age, mib in life.looks if age >= LIFE_WARM_S]
@@ -127,15 +128,13 @@ def _judge_lives(lives: Sequence[Life], verdict: Verdict) -> None:
 
 
 def _judge_counts(counts: Counts, verdict: Verdict) -> None:
-    """Compare every payload of the outputs and every counter with what was published."""
+    """Compare all output payloads and counters with the published messages."""
     unlucky = {payload for payload in counts.payloads if _fails(payload)}
     lucky = {payload: times for payload, times in counts.payloads.items() if payload not in unlucky}
     dead = {payload: counts.payloads[payload] for payload in unlucky}
     lucky_keys = _keys_without(counts, unlucky)
     published, failed = sum(counts.payloads.values()), sum(dead.values())
-    verdict.notes.append(
-        f"{published:,} messages were published, {failed:,} of which failed ({failed / published:.2%})"
-    )
+    verdict.notes.append(f"published {published:,} messages, of which {failed:,} failed ({failed / published:.2%})")
     _same(verdict, f"outputs of {EXACT}", lucky, counts.outputs[OUTPUTS[EXACT]])
     _same(verdict, f"dead letters of {EXACT}", dead, counts.outputs[DEAD])
     _same(verdict, f"counters of {EXACT}", {**lucky_keys, "dead letters": failed}, counts.states[EXACT])
@@ -158,7 +157,7 @@ def _same(verdict: Verdict, name: str, expected: Mapping[T, int], found: Mapping
     wrong = [key for key in {**expected, **found} if expected.get(key, 0) != found.get(key, 0)]
     said = f"{sum(found.values()):,} as published"
     if wrong:
-        said = f"{sum(found.values()):,} instead of {sum(expected.values()):,}, {_examples(wrong, expected, found)}"
+        said = f"{sum(found.values()):,}, expected {sum(expected.values()):,}, {_examples(wrong, expected, found)}"
     verdict.compare(name, said, not wrong)
 
 
@@ -169,10 +168,10 @@ def _bounded(verdict: Verdict, name: str, expected: Mapping[T, int], found: Mapp
     if missing or unknown:
         said = f"some are missing or were never published, {_examples(missing + unknown, expected, found)}"
     else:
-        said = f"{sum(found.values()):,}, of which {more:,} again; kills allow for {again:,}"
+        said = f"{sum(found.values()):,}, of which {more:,} were duplicates; kills allow {again:,}"
     verdict.compare(name, said, not missing and not unknown and more <= again)
 
 
 def _examples(wrong: Sequence[T], expected: Mapping[T, int], found: Mapping[T, int]) -> str:
-    shown = ", ".join(f"{key!r} {found.get(key, 0)} instead of {expected.get(key, 0)}" for key in wrong[:EXAMPLES])
+    shown = ", ".join(f"{key!r} {found.get(key, 0)}, expected {expected.get(key, 0)}" for key in wrong[:EXAMPLES])
     return f"{len(wrong):,} of them wrong: {shown}"

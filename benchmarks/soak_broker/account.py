@@ -1,10 +1,10 @@
-"""What one subscription has settled of what was published: acknowledged, or found among its dead letters.
+"""Tracks the published messages that a subscription has settled: acknowledged, or found among its dead letters.
 
-Of each key it keeps, as a cursor does, the number up to which all is settled and what is settled beyond it. So it takes
-no more memory the longer it counts, and a message that comes again is known as that. Where messages have an order
-nothing can be beyond: one that is acknowledged before its predecessor broke the order of its key.
+Like a cursor, it stores for each key the number up to which all messages are settled, and individually settled ones
+above it. So its memory use is constant, and redelivered messages are detected. If messages are ordered, there are no
+individually settled ones: a message acknowledged before its predecessor violates the order of its key.
 
-Callers are on several threads: the official client's listeners have one of their own.
+It is called on several threads, as the official client's listeners have their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXAMPLES = 3
 
 
 class Faults:
-    """What should not happen: each kind is counted, and shown by its first occurrences."""
+    """Detected errors: counted by kind, with the first occurrences as examples."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -25,7 +25,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def add(self, kind: str, example: str) -> None:
-        """Note one."""
+        """Record an error."""
         with self._lock:
             self.counts[kind] = self.counts.get(kind, 0) + 1
             shown = self._examples.setdefault(kind, [])
@@ -33,18 +33,18 @@ class Faults:
                 shown.append(example)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Kinds, and what is said of each."""
+        """Return a description of each kind of error."""
         return [(kind, f"{count:,} times: {'; '.join(self._examples[kind])}") for kind, count in self.counts.items()]
 
 
 class Account:
-    """The account of one subscription.
+    """The settled messages of one subscription.
 
     Attributes:
-        topic: which.
-        subscription: which.
-        dead: messages in the dead letter topic, each once.
-        again: messages that came after they were settled.
+        topic: topic of the subscription.
+        subscription: the subscription.
+        dead: number of distinct messages in the dead letter topic.
+        again: number of messages delivered after they were settled.
     """
 
     def __init__(self, topic: Topic, subscription: Subscription, faults: Faults) -> None:
@@ -62,24 +62,24 @@ class Account:
         return f"{self.topic.name} {self.subscription.name}"
 
     def is_accepted(self, body: Body, now_ms: float) -> bool:
-        """Look at a message that was delivered; False if the consumer is to refuse it."""
+        """Check a delivered message; return False if the consumer must reject it."""
         if now_ms < body.due_ms:
             self._faults.add("delivered before its time", f"{self}: {body}, {body.due_ms - now_ms:.0f} ms early")
         return not body.fails
 
     def acknowledge(self, body: Body) -> None:
-        """Settle a message that a consumer is about to acknowledge."""
+        """Record a message that a consumer is about to acknowledge."""
         self._settle(body)
 
     def bury(self, body: Body) -> None:
-        """Settle a message that is in the dead letter topic."""
+        """Record a message found in the dead letter topic."""
         if not body.fails:
             self._faults.add("dead letter that was accepted", f"{self}: {body}")
         if self._settle(body):
             self.dead += 1
 
     def _settle(self, body: Body) -> bool:
-        """Note a message; returns whether it is new."""
+        """Record a message, and return whether it is new."""
         with self._lock:
             low, beyond = self._settled_below[body.key], self._beyond[body.key]
             if body.number < low or body.number in beyond:
@@ -96,6 +96,6 @@ class Account:
             return True
 
     def settled(self) -> int:
-        """How many messages were acknowledged or are dead letters."""
+        """Return the number of messages that were acknowledged or are dead letters."""
         with self._lock:
             return sum(self._settled_below) + sum(map(len, self._beyond))

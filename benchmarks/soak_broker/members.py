@@ -1,4 +1,4 @@
-"""The consumers of a soak: each member of a subscription is one consumer after another, with pauses between them."""
+"""The consumers of a soak: each member of a subscription repeatedly opens a consumer, with pauses in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .topics import Body, Subscription, Topic, body_of
 PAUSE_S_MAX = 2.0
 SLOW_SHARE = 0.1
 SLOW_S_MAX = 0.04
-"""For one message: a slow consumer takes as many as come on the average, and is behind after each burst."""
+"""Maximum time per message of a slow consumer, in seconds; it keeps up on average, but lags after bursts."""
 QUEUES = (1, 10, 100, 1000)
 SLOW_QUEUES = (0, 1, 5)
 REFUSED_TIMES_MAX = 2
@@ -41,8 +41,8 @@ class Manner:
     """How consumers behave.
 
     Attributes:
-        stay_s: how long one stays on the average.
-        stays: whether those that are there or come now stay until the end.
+        stay_s: average lifetime of a consumer.
+        stays: whether current and new consumers remain until the end.
     """
 
     stay_s: float
@@ -50,27 +50,27 @@ class Manner:
 
 
 class Client(Protocol):
-    """Makes consumers of one client library.
+    """Creates consumers of one client library.
 
     Attributes:
-        library: its name.
+        library: name of the library.
     """
 
     library: str
 
     async def consume(self, member: Member, until: float | None) -> None:
-        """Consume until that moment of the loop's clock, or until cancelled; then close the consumer."""
+        """Consume until a time of the event loop's clock, or until cancelled; then close the consumer."""
 
 
 class Member:
-    """One of the consumers of a subscription.
+    """A member of a subscription, with one consumer at a time.
 
     Attributes:
-        name: of its consumers.
-        account: of the subscription.
-        rng: what its consumers are like.
-        is_present: whether there is a consumer now.
-        joins: how often one came.
+        name: name of its consumers.
+        account: account of the subscription.
+        rng: random generator for the behaviour of its consumers.
+        is_present: whether it currently has a consumer.
+        joins: number of consumers opened so far.
     """
 
     def __init__(self, account: Account, number: int, client: Client, rng: random.Random, faults: Faults) -> None:
@@ -84,42 +84,42 @@ class Member:
 
     @property
     def topic(self) -> Topic:
-        """Which it consumes."""
+        """Return its topic."""
         return self.account.topic
 
     @property
     def subscription(self) -> Subscription:
-        """To which it belongs."""
+        """Return its subscription."""
         return self.account.subscription
 
     async def run(self, manner: Manner) -> None:
-        """Come and go until cancelled."""
+        """Open and close consumers until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             stays = manner.stays or not self.topic.is_persistent
             until = None if stays else loop.time() + min(3 * manner.stay_s, self.rng.expovariate(1 / manner.stay_s))
             try:
                 await self._client.consume(self, until)
-            except Exception as error:  # noqa: BLE001  a consumer that ends by itself is a finding
-                self._faults.add("consumer ended by itself", f"{self.name} of {self.account}: {error!r}")
+            except Exception as error:  # noqa: BLE001  an unexpected end of a consumer is a finding
+                self._faults.add("consumer ended unexpectedly", f"{self.name} of {self.account}: {error!r}")
             finally:
                 self.is_present = False
             await asyncio.sleep(self.rng.uniform(0, PAUSE_S_MAX))
 
     def joined(self) -> None:
-        """Note that a consumer is there."""
+        """Record that a consumer was opened."""
         self.is_present = True
         self.joins += 1
 
     def confirmed(self, receipt: asyncio.Future[None]) -> None:
-        """Note an acknowledgement that failed, unless its consumer was closed first: then the message comes again."""
+        """Record a failed acknowledgement, unless its consumer was closed first: then the message is redelivered."""
         error = None if receipt.cancelled() else receipt.exception()
         if error is not None and not isinstance(error, ClosedError):
             self._faults.add("acknowledgement not confirmed", f"{self.name} of {self.account}: {error!r}")
 
 
 class OwnClient:
-    """Makes consumers of our client."""
+    """Creates consumers of our client."""
 
     library = "own"
 
@@ -127,7 +127,7 @@ class OwnClient:
         self._client = client
 
     async def consume(self, member: Member, until: float | None) -> None:
-        """Consume; as `Client.consume`."""
+        """Same as `Client.consume`, for this library."""
         rng, topic = member.rng, member.topic
         is_slow = topic.is_persistent and rng.random() < SLOW_SHARE
         config = ConsumerConfig(
@@ -171,10 +171,10 @@ class OwnClient:
 
 
 class OfficialClient:
-    """Makes consumers of the official client, whose listeners run on a thread of its own.
+    """Creates consumers of the official client, whose listeners run on a separate thread.
 
-    None of them refuses a message: that client (4.2) may end with a segmentation fault, or write freed memory into dead
-    letters, where a consumer is closed while letters of it are under way.
+    They never reject messages: this client (4.2) may crash with a segmentation fault, or write freed memory to dead
+    letters, if a consumer is closed while its dead letters are being sent.
     """
 
     library = "official"
@@ -183,7 +183,7 @@ class OfficialClient:
         self._client = client
 
     async def consume(self, member: Member, until: float | None) -> None:
-        """Consume; as `Client.consume`."""
+        """Same as `Client.consume`, for this library."""
         consumer = await asyncio.to_thread(self._subscribe, member)
         try:
             member.joined()
@@ -202,19 +202,19 @@ class OfficialClient:
             consumer_name=member.name,
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=member.rng.choice(QUEUES),
-            batch_index_ack_enabled=True,  # else it never acknowledges a batch of which another has acknowledged a part
+            batch_index_ack_enabled=True,  # else it never acknowledges batches that others have partly acknowledged
             message_listener=listener_of(member.account),
         )
 
 
 def listener_of(account: Account) -> Callable[[pulsar.Consumer, pulsar.Message], None]:
-    """Return what takes the messages of a subscription."""
+    """Return the listener for the messages of a subscription."""
 
     def take(consumer: pulsar.Consumer, message: pulsar.Message) -> None:
         body = body_of(message.data())
         account.is_accepted(body, time.time() * 1000)
         account.acknowledge(body)
-        with contextlib.suppress(pulsar.AlreadyClosed):  # what it was given then comes again
+        with contextlib.suppress(pulsar.AlreadyClosed):  # its pending messages are redelivered
             consumer.acknowledge(message)
 
     return take

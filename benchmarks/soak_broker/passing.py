@@ -32,10 +32,10 @@ PAUSE_S = 0.5
 
 
 class PassingTopics:
-    """Makes topics and deletes them.
+    """Creates and deletes topics.
 
     Attributes:
-        lives: topics that were made, used and deleted.
+        lives: number of topics that were created, used and deleted.
     """
 
     def __init__(self, client: AsyncClient, admin: httpx.AsyncClient, rng: random.Random, faults: Faults) -> None:
@@ -48,19 +48,21 @@ class PassingTopics:
         self._life = -1
 
     async def watch(self) -> None:
-        """Take the messages of all these topics by a pattern, until cancelled."""
+        """Consume the messages of all these topics with a pattern, until cancelled."""
         config = ConsumerConfig(type="Shared", initial_position="Earliest")
         consumer: Any = await self._client.subscribe(PATTERN, WATCH, config)
         while True:
             message = await consumer.receive()
             life, number = map(int, message.data.split())
             if life != self._life:
-                self._faults.add("message of a deleted topic", f"{message.topic}: life {life} instead of {self._life}")
+                self._faults.add(
+                    "message of a deleted topic", f"{message.topic}: incarnation {life}, expected {self._life}"
+                )
             self._seen.add((life, number))
             consumer.ack(message)
 
     async def run(self) -> None:
-        """Let one life follow the other, until cancelled."""
+        """Run one incarnation after the other, until cancelled."""
         while True:
             self._life += 1
             self._seen.clear()
@@ -69,8 +71,8 @@ class PassingTopics:
                 async with asyncio.timeout(2 * LIFE_S_MAX):
                     await self._live(name)
                 self.lives += 1
-            except Exception as error:  # noqa: BLE001  whatever it is, is a finding
-                self._faults.add("topic made and deleted", f"life {self._life} of {name}: {error!r}")
+            except Exception as error:  # noqa: BLE001  any error is a finding
+                self._faults.add("topic created and deleted", f"incarnation {self._life} of {name}: {error!r}")
             await asyncio.sleep(PAUSE_S)
 
     async def _live(self, name: str) -> None:
@@ -79,7 +81,7 @@ class PassingTopics:
         config = ConsumerConfig(type=self._rng.choice(TYPES), initial_position="Earliest")
         topic = f"persistent://{NAMESPACE}/{name}"
         consumer: Any = await self._client.subscribe(topic, OWN, config)
-        # What all subscriptions have acknowledged is deleted: the pattern's has to be there before.
+        # Messages acknowledged by all subscriptions are deleted, so the pattern's subscription must exist first.
         await until(lambda: self._is_watched(path), LIFE_S_MAX)
         producer = await self._client.create_producer(topic, ProducerConfig(batching=self._rng.random() < 0.5))
         expected = [(self._life, number) for number in range(MESSAGES)]
@@ -92,9 +94,9 @@ class PassingTopics:
             found.append(tuple(map(int, message.data.split())))
             consumer.ack(message)
         if sorted(found) != expected:
-            self._faults.add("messages of a passing topic", f"{name}: {found} instead of {expected}")
+            self._faults.add("messages of a passing topic", f"{name}: {found}, expected {expected}")
         if not await holds(lambda: self._seen.issuperset(expected), LIFE_S_MAX):
-            self._faults.add("messages taken by a pattern", f"{name}: {sorted(self._seen)} instead of {expected}")
+            self._faults.add("messages consumed by a pattern", f"{name}: {sorted(self._seen)}, expected {expected}")
         await consumer.close()
         (await self._admin.delete(path, params={"force": "true"})).raise_for_status()
 

@@ -1,4 +1,4 @@
-"""Publishes to all topics at a rate, in bursts: to most with our client, to some with the official one."""
+"""Publishes to all topics at a given rate, in bursts: to most with our client, to some with the official one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Sender(Protocol):
     """Sends the messages of one topic."""
 
     def send(self, body: Body) -> None:
-        """Send one; a refusal is a fault."""
+        """Send a message; a failure is recorded as a fault."""
 
     @property
     def pending(self) -> int:
-        """Messages without receipt."""
+        """Number of messages without receipt."""
 
     async def close(self) -> None:
-        """Send what is open and close."""
+        """Send pending messages, and close the producer."""
 
 
 class OwnSender:
@@ -45,7 +45,7 @@ class OwnSender:
 
     @classmethod
     async def open(cls, client: AsyncClient, source: Source, faults: Faults) -> OwnSender:
-        """Create it on the broker. What is delayed or of several keys is in batches of one key each, or in none."""
+        """Open the producer. Delayed messages and those of several keys are batched by key, or not at all."""
         topic = source.topic
         config = ProducerConfig(
             batching=not topic.is_delaying,
@@ -57,11 +57,11 @@ class OwnSender:
 
     @property
     def pending(self) -> int:
-        """Messages without receipt."""
+        """Number of messages without receipt."""
         return int(self._producer.pending_messages)
 
     def send(self, body: Body) -> None:
-        """Send one; as `Sender.send`."""
+        """Send a message, as described in `Sender.send`."""
         given = body if self._source.topic.has_schema else body.encode()
         self._producer.send_nowait(given, key=str(body.key), deliver_at_ms=body.due_ms).add_done_callback(self._stored)
 
@@ -70,7 +70,7 @@ class OwnSender:
             self._faults.add("message not stored", f"{self._source.topic.name}: {error!r}")
 
     async def close(self) -> None:
-        """Send what is open and close."""
+        """Send pending messages, and close the producer."""
         await self._producer.close()
 
 
@@ -86,7 +86,7 @@ class OfficialSender:
 
     @classmethod
     async def open(cls, client: pulsar.Client, source: Source, faults: Faults) -> OfficialSender:
-        """Create it on the broker."""
+        """Open the producer."""
         topic = source.topic
 
         def create() -> pulsar.Producer:
@@ -101,30 +101,30 @@ class OfficialSender:
 
     @property
     def pending(self) -> int:
-        """Messages without receipt."""
+        """Number of messages without receipt."""
         return self._sent - self._stored
 
     def send(self, body: Body) -> None:
-        """Send one; as `Sender.send`."""
+        """Send a message, as described in `Sender.send`."""
         self._sent += 1
         self._producer.send_async(
             body.encode(), self._received, partition_key=str(body.key), deliver_at=body.due_ms or None
         )
 
     def _received(self, result: pulsar.Result, _: object) -> None:
-        """Count a receipt, on the client's one thread."""
+        """Count a receipt, on the client's thread."""
         self._stored += 1
         if result != pulsar.Result.Ok:
             self._faults.add("message not stored", f"{self._source.topic.name}: {result}")
 
     async def close(self) -> None:
-        """Send what is open and close."""
+        """Send pending messages, and close the producer."""
         await asyncio.to_thread(self._producer.flush)
         await asyncio.to_thread(self._producer.close)
 
 
 class Publishing:
-    """All topics at a rate."""
+    """Publishes to all topics at a given rate."""
 
     def __init__(
         self, sources: Sequence[Source], senders: Sequence[Sender], rng: random.Random, faults: Faults
@@ -135,11 +135,11 @@ class Publishing:
 
     @property
     def published(self) -> int:
-        """Messages so far."""
+        """Return the number of messages published so far."""
         return sum(sum(source.published) for source, _ in self._pairs)
 
     async def run(self, rate: float, seconds: float) -> None:
-        """Publish so many messages a second for so long."""
+        """Publish at a given rate for some time."""
         loop = asyncio.get_running_loop()
         began, sent = loop.time(), 0
         while (past_s := loop.time() - began) < seconds:
@@ -159,12 +159,12 @@ class Publishing:
             sender.send(source.next(now_ms))
 
     def burst_to_all(self, count: int) -> None:
-        """Publish so many messages to each topic."""
+        """Publish some messages to each topic."""
         for source, sender in self._pairs:
             self.burst(source, sender, count)
 
     async def stored(self) -> None:
-        """Wait until all messages have receipts; one without a receipt for a minute is a fault."""
+        """Wait until all messages have receipts; a missing receipt after a minute is a fault."""
         if not await holds(lambda: not any(sender.pending for _, sender in self._pairs), RECEIPTS_S):
             late = [f"{source.topic.name}: {sender.pending:,}" for source, sender in self._pairs if sender.pending]
             self._faults.add("messages without receipt", ", ".join(late[:EXAMPLES]))

@@ -1,4 +1,4 @@
-"""The course of a soak of the broker: all consumers come, messages for the time given, and everything is settled."""
+"""The phases of a broker soak: all consumers connect, load for the given time, and settling all messages."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from .waiting import POLL_S, holds
 
 SECONDS = 600.0
 RATE = 2000.0
-"""Messages a second to all topics together; what two processors do beside all clients."""
+"""Total messages per second, suitable for two CPUs that also run all clients."""
 CLIENTS, OFFICIAL_CLIENTS = 4, 2
 STAY_S_MAX, STAY_SHARE = 20.0, 0.1
-"""How long a consumer stays on the average; in a short soak a share of it."""
+"""Average lifetime of a consumer, in seconds; in a short soak a share of the duration."""
 UNLOAD_S = 2.0
 LOOK_S = 2.0
 JOINED_S = 60.0
 SETTLED_S = 180.0
 ACKNOWLEDGED_S = 5.0
-"""Until the broker has what consumers have acknowledged."""
+"""Time until the broker has processed all acknowledgements, in seconds."""
 HTTP_S = 30.0
 LAST_MESSAGES = 5
-"""To each topic when all is settled: who takes them is not stuck."""
+"""Number of messages to each topic after all are settled, to show that no consumer is stuck."""
 SMALL_LEDGERS = "managedLedgerMaxEntriesPerLedger=500\nstatsUpdateFrequencyInSecs=10\n"
-"""The broker's configuration: each topic changes its ledger now and then, and those that are read are deleted soon."""
+"""The broker's configuration: topics roll over ledgers regularly, and consumed ones are deleted quickly."""
 LETTERS_PATTERN = re.compile(f"{NAMESPACE}/{PREFIX}-.*{DEAD_LETTER_SUFFIX}")
 
 
 class BrokerSoak:
-    """One run; see `run`."""
+    """A run of the soak."""
 
     def __init__(self, settings: Settings, directory: Path, rng: random.Random) -> None:
         self._settings = settings
@@ -69,14 +69,14 @@ class BrokerSoak:
         self._unloads = 0
 
     def _chance(self) -> random.Random:
-        """Chance of its own for each part, so that one does not disturb the others."""
+        """Return a separate random generator for each part, so that they are independent."""
         return random.Random(self._rng.getrandbits(64))
 
     def run(self) -> Outcome:
-        """Run to the end.
+        """Run all phases.
 
         Raises:
-            Exception: something ended or never came; the first line says what.
+            Exception: a task ended, or a wait timed out; the first line contains the reason.
         """
         config = self._directory / "broker.conf"
         config.write_text(SMALL_LEDGERS)
@@ -125,7 +125,7 @@ class BrokerSoak:
         return Outcome(self._sources, self._accounts, self._faults, states, events, minutes, lives)
 
     def _members(self, own: list[AsyncClient], official: list[pulsar.Client]) -> list[Member]:
-        """All consumers; some of each type are of the official client, on topics that suit it."""
+        """Return all members; some of each type use the official client, on suitable topics."""
         own_clients = itertools.cycle([OwnClient(client) for client in own])
         official_clients = itertools.cycle([OfficialClient(client) for client in official])
         members: list[Member] = []
@@ -141,7 +141,7 @@ class BrokerSoak:
     async def _joined(self, members: list[Member]) -> None:
         if not await holds(lambda: all(member.joins for member in members), JOINED_S):
             late = sum(not member.joins for member in members)
-            raise RuntimeError(f"{late} of {len(members)} consumers were not there after {JOINED_S:g} s")
+            raise RuntimeError(f"{late} of {len(members)} consumers did not connect within {JOINED_S:g} s")
 
     async def _publishing(self, own: list[AsyncClient], official: list[pulsar.Client]) -> Publishing:
         senders: list[Sender] = []
@@ -153,7 +153,7 @@ class BrokerSoak:
         return Publishing(self._sources, senders, self._chance(), self._faults)
 
     async def _read_letters(self, client: AsyncClient) -> None:
-        """Settle what is in any dead letter topic, until cancelled."""
+        """Settle messages in all dead letter topics, until cancelled."""
         accounts = {account.topic.dead_letters_of(account.subscription): account for account in self._accounts}
         config = ConsumerConfig(type="Shared", initial_position="Earliest")
         consumer: Any = await client.subscribe(LETTERS_PATTERN, LETTERS, config)
@@ -166,7 +166,7 @@ class BrokerSoak:
             consumer.ack(message)
 
     async def _unload(self, admin: httpx.AsyncClient) -> None:
-        """Unload one topic after the other, until cancelled."""
+        """Unload topics one after the other, until cancelled."""
         rng = self._chance()
         persistent = [source.topic for source in self._sources if source.topic.is_persistent]
         while True:
@@ -212,7 +212,7 @@ class BrokerSoak:
         return sum(account.settled() for account in self._accounts)
 
     def _unsettled(self) -> int:
-        """Messages that subscriptions have not settled yet."""
+        """Return the number of messages that subscriptions have not settled yet."""
         expected = sum(len(source.topic.subscriptions) * sum(source.published) for source in self._sources)
         return expected - self._settled()
 
@@ -224,9 +224,10 @@ class BrokerSoak:
         await asyncio.wait(tasks)
 
     async def _settle(self, publishing: Publishing, members: list[Member]) -> float:
-        """Wait until all is settled, twice: the last messages show that it was not the load that kept it going.
+        """Wait until all messages are settled, then again for some last messages, which shows that consumers are not
+        stuck.
 
-        Returns: how long it took the first time.
+        Returns: the duration of the first wait, in seconds.
         """
         began = time.monotonic()
         await publishing.stored()
@@ -241,7 +242,9 @@ class BrokerSoak:
         return settled_s
 
     async def _states(self, admin: httpx.AsyncClient, members: list[Member]) -> list[State]:
-        """What the broker says of the persistent subscriptions, when their last acknowledgements have arrived."""
+        """Return the broker's statistics for the persistent subscriptions, after their last acknowledgements have
+        arrived.
+        """
         found = []
         for account in self._accounts:
             if not account.topic.is_persistent:
@@ -258,7 +261,7 @@ class BrokerSoak:
 
 
 def _first_of(group: BaseException) -> BaseException:
-    """The first error of a group, which may have groups in it."""
+    """Return the first error of a possibly nested exception group."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
     return group

@@ -1,8 +1,7 @@
-"""The topics of a soak, their subscriptions, and what is published to them.
+"""The topics of a soak, their subscriptions and messages.
 
-Four kinds of topics follow each other: one in order, for Exclusive and Failover; one with delays, for Shared, and every
-second of these has messages that no consumer accepts; one of several keys, for Key_Shared; and one that has a schema or
-is not persistent.
+Four kinds of topics alternate: ordered, for Exclusive and Failover; with delays, for Shared, half of them with messages
+that no consumer accepts; with several keys, for Key_Shared; and with a schema or non-persistent.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NAMESPACE = "public/default"
 PREFIX = "soak"
 KEYS = 8
 OFFICIAL_EVERY = 5
-"""Every fifth topic is published to, and every fifth consumer is, by the official client."""
+"""The official client publishes to every fifth topic, and runs every fifth consumer."""
 FAILS_EVERY = 25
 DELAYED_SHARE = 0.2
 DELAY_MS_MAX = 5000
@@ -29,11 +28,11 @@ DEAD_LETTER_SUFFIX = "-DLQ"
 
 @dataclass(frozen=True)
 class Subscription:
-    """A subscription and how many consumers it has.
+    """A subscription and its number of consumers.
 
     Attributes:
-        type: which decides its name.
-        consumers: that take turns in coming and going.
+        type: subscription type, which determines its name.
+        consumers: number of its consumers.
     """
 
     type: SubscriptionType
@@ -41,13 +40,13 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """Of the subscription."""
+        """Return the subscription name."""
         return self.type.lower()
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic.
+    """A topic.
 
     Attributes:
         number: number of the topic, from 0.
@@ -69,21 +68,21 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """The full name."""
+        """Return the full topic name."""
         return f"{'persistent' if self.is_persistent else 'non-persistent'}://{NAMESPACE}/{PREFIX}-{self.number}"
 
     @property
     def is_official(self) -> bool:
-        """Whether the official client publishes to it."""
+        """Whether the official client publishes to the topic."""
         return self.number % OFFICIAL_EVERY == 1 and not self.has_schema and self.is_persistent
 
     def dead_letters_of(self, subscription: Subscription) -> str:
-        """The topic of what no consumer of a subscription accepts."""
+        """Return the dead letter topic of a subscription."""
         return f"{self.name}-{subscription.name}{DEAD_LETTER_SUFFIX}"
 
 
 def topics(count: int = TOPICS) -> list[Topic]:
-    """Return so many topics; of each four, the subscriptions have eight consumers."""
+    """Return topics; the subscriptions of every four topics have eight consumers."""
     found = []
     for number in range(count):
         match number % 4:
@@ -105,11 +104,11 @@ class Body:
     """A message as JSON.
 
     Attributes:
-        key: of the topic's keys, which one.
-        number: of this key's messages, which one.
-        due_ms: not to be delivered before, in milliseconds since 1970; 0 for at once.
+        key: number of the message's key.
+        number: number among the messages with this key.
+        due_ms: earliest delivery time, in milliseconds since 1970; 0 for immediate delivery.
         fails: whether no consumer accepts it.
-        text: to have a size.
+        text: padding.
     """
 
     key: int
@@ -119,7 +118,7 @@ class Body:
     text: str = ""
 
     def encode(self) -> bytes:
-        """The message's payload."""
+        """Return the message's payload."""
         return json.dumps(asdict(self)).encode()
 
 
@@ -129,12 +128,12 @@ def body_of(payload: bytes) -> Body:
 
 
 class Source:
-    """What is published to one topic.
+    """The messages of one topic.
 
     Attributes:
-        topic: which.
-        published: how many messages of each key.
-        failing: how many of them no consumer accepts.
+        topic: the topic.
+        published: number of messages by key.
+        failing: number of messages that no consumer accepts.
     """
 
     def __init__(self, topic: Topic, rng: random.Random) -> None:

@@ -1,6 +1,6 @@
-"""What a soak of the broker has shown: whether every message is settled, nothing is stuck, and memory stays level.
+"""The verdict of a broker soak: whether all messages are settled, nothing is stuck, and memory is constant.
 
-Memory is judged by the medians of two windows, one after the beginning, in which caches fill, and one at the end.
+Memory is checked by comparing the medians of two windows, one after the start, when caches fill, and one at the end.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .topics import Source
 MEMORY_GROWTH = 0.10
 MEMORY_JUDGED_S = 300.0
 WARM_SHARE = 0.2
-"""Of the time, before the first window."""
+"""Share of the time before the first window."""
 WINDOW_SHARE = 0.2
 EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class State:
-    """What the broker says of a subscription in the end.
+    """The broker's statistics for a subscription at the end.
 
     Attributes:
         name: topic and subscription.
-        backlog: messages that are not acknowledged.
-        unacknowledged: of these, messages that consumers hold.
-        consumers: that there are.
-        consumers_expected: that there should be.
+        backlog: number of messages that are not acknowledged.
+        unacknowledged: number of these that are pending at consumers.
+        consumers: number of connected consumers.
+        consumers_expected: expected number of consumers.
     """
 
     name: str
@@ -42,18 +42,18 @@ class State:
 
     @property
     def is_clear(self) -> bool:
-        """Whether everything is acknowledged, and every consumer there."""
+        """Whether all messages are acknowledged and all consumers are connected."""
         return not self.backlog and not self.unacknowledged and self.consumers == self.consumers_expected
 
 
 @dataclass(frozen=True)
 class Events:
-    """What happened beside the messages.
+    """Counts of events.
 
     Attributes:
-        joins: consumers that came.
-        lives: topics that were made and deleted.
-        unloads: of topics.
+        joins: number of opened consumers.
+        lives: number of topics created and deleted.
+        unloads: number of topic unloads.
         settled_s: seconds from the last message to the last acknowledgement.
     """
 
@@ -65,16 +65,16 @@ class Events:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that is judged.
+    """All results of a run.
 
     Attributes:
-        sources: of all topics.
-        accounts: of all subscriptions.
-        faults: that were noticed on the way.
-        states: of the persistent subscriptions.
-        events: that were counted.
-        minutes: in order.
-        lives: of all processes.
+        sources: messages of all topics.
+        accounts: accounts of all subscriptions.
+        faults: errors detected during the run.
+        states: statistics of the persistent subscriptions.
+        events: counted events.
+        minutes: measurements by minute.
+        lives: memory of all processes.
     """
 
     sources: Sequence[Source]
@@ -87,22 +87,23 @@ class Outcome:
 
 
 def judge(outcome: Outcome) -> Verdict:
-    """Return what was met and missed."""
+    """Check a run, and return the verdict."""
     verdict = Verdict()
     published = sum(sum(source.published) for source in outcome.sources)
     official = sum(sum(source.published) for source in outcome.sources if source.topic.is_official)
     events = outcome.events
     verdict.notes.append(
-        f"{published:,} messages were published ({official / max(1, published):.0%} by the official client) to "
-        f"{len(outcome.sources)} topics, {events.joins:,} consumers came, {events.unloads:,} times a topic was unloaded"
+        f"published {published:,} messages ({official / max(1, published):.0%} with the official client) to"
+        f" {len(outcome.sources)} topics, {events.joins:,} consumers connected, {events.unloads:,} topics were"
+        " unloaded"
     )
     _judge_accounts(outcome, verdict)
     unclear = [state for state in outcome.states if not state.is_clear]
-    said = f"{len(outcome.states):,} without backlog, with all their consumers"
+    said = f"all {len(outcome.states):,} without backlog and with all consumers"
     if unclear:
-        said = f"{len(unclear):,} of {len(outcome.states):,} are not clear: {_examples(unclear)}"
+        said = f"{len(unclear):,} of {len(outcome.states):,} have a backlog or missing consumers: {_examples(unclear)}"
     verdict.compare("subscriptions", said, not unclear)
-    verdict.compare("topics made and deleted", f"{events.lives:,}", events.lives > 0)
+    verdict.compare("topics created and deleted", f"{events.lives:,}", events.lives > 0)
     for kind, said in outcome.faults.lines():
         verdict.compare(kind, said, is_met=False)
     for life in outcome.lives:
@@ -118,8 +119,8 @@ def _judge_accounts(outcome: Outcome, verdict: Verdict) -> None:
     dead = sum(account.dead for account in outcome.accounts)
     again = sum(account.again for account in outcome.accounts)
     said = (
-        f"all {settled:,} settled {outcome.events.settled_s:.0f} s after the last was published, {dead:,} of them as "
-        f"dead letters; {again:,} came again after that"
+        f"all {settled:,} settled {outcome.events.settled_s:.0f} s after the last was published, {dead:,} of them as"
+        f" dead letters; {again:,} were redelivered afterwards"
     )
     if lacking:
         said = f"{len(lacking):,} of {len(lacks):,} subscriptions lack some: {_examples(lacking)}"
@@ -129,19 +130,19 @@ def _judge_accounts(outcome: Outcome, verdict: Verdict) -> None:
 
 
 def judge_memory(life: Life, verdict: Verdict) -> None:
-    """Compare the memory of a process at the end with that after it had begun."""
+    """Compare the memory of a process at the end with that after its start."""
     began, ended = life.looks[0][0], life.looks[-1][0]
     seconds = ended - began
     name = f"memory of the {life.kind}"
     if seconds < MEMORY_JUDGED_S:
-        verdict.notes.append(f"{name}: not judged, that takes {MEMORY_JUDGED_S:g} s")
+        verdict.notes.append(f"{name}: not checked, which requires {MEMORY_JUDGED_S:g} s")
         return
     first = began + WARM_SHARE * seconds
     windows = ((first, first + WINDOW_SHARE * seconds), (ended - WINDOW_SHARE * seconds, ended))
     before, after = (
         statistics.median(mib for age_s, mib in life.looks if begin <= age_s <= end) for begin, end in windows
     )
-    said = f"{before:.1f} MiB at the beginning, {after:.1f} MiB at the end ({after / before - 1:+.1%})"
+    said = f"{before:.1f} MiB at the start, {after:.1f} MiB at the end ({after / before - 1:+.1%})"
     verdict.compare(name, said, after <= before * (1 + MEMORY_GROWTH))
 
 

@@ -10,9 +10,9 @@ POLL_S = 0.05
 
 
 async def holds(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until a condition holds; returns whether it does after so many seconds at most."""
+    """Wait until a condition holds or the timeout expires, and return whether it holds."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110  the condition cannot notify about changes
+            while not condition():  # noqa: ASYNC110  the condition cannot notify of changes
                 await asyncio.sleep(POLL_S)
     return condition()

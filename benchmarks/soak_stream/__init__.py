@@ -1,1 +1,1 @@
-"""Streams of Spark over ten million rows whose driver, executors, workers and broker are killed: see `__main__.py`."""
+"""Spark streams over ten million rows while driver, executors, workers and broker are killed (see `__main__.py`)."""

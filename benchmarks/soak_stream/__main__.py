@@ -1,12 +1,12 @@
 """`python -m benchmarks.soak_stream`: streams over ten million rows on a standalone cluster, with ten kills.
 
-One stream counts rows by window and key, with a watermark, and one copies them, both to topics exactly once; where
-Delta has a package for the installed Spark, a third one fills a table. Meanwhile driver, executors, Spark's workers and
-the broker are killed in turns. In the end the totals are those of a recount without Spark, and topic and table have
+One stream counts rows by window and key, with a watermark, and one copies them, both to topics exactly once; if Delta
+has a package for the installed Spark, a third one fills a table. Meanwhile driver, executors, Spark's workers and the
+broker are killed in turn. At the end, the totals must equal a count without Spark, and topic and table must contain
 each row once.
 
-The environment: MAGNETAR_SOAK_ROWS (10,000,000); MAGNETAR_SOAK_KILLS (10); MAGNETAR_SOAK_SEED, which repeats the rows
-and the order of kills. Exit code 1 if something is missed, with a line for each cause.
+Environment: MAGNETAR_SOAK_ROWS (10,000,000); MAGNETAR_SOAK_KILLS (10); MAGNETAR_SOAK_SEED, the seed for the rows and
+the order of kills. Exit code 1 if a check failed, with a line for each cause.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ROWS_MIN = 10_000
 
 
 def settings() -> Settings:
-    """Return what the environment says. Raises ValueError: one of its variables cannot be."""
+    """Return the settings from the environment; raises ValueError if one is invalid."""
 
     def number(name: str, default: int, least: int) -> int:
         text = os.environ.get(name) or str(default)
         if not (text.isascii() and text.isdecimal() and int(text) >= least):
-            raise ValueError(f"{name}={text} is not a whole number of {least} or more")
+            raise ValueError(f"invalid {name}={text}: expected a whole number of at least {least}")
         return int(text)
 
     return Settings(
@@ -39,7 +39,7 @@ def settings() -> Settings:
 
 
 def main() -> int:
-    """Run it; return the exit code."""
+    """Run the soak, and return the exit code."""
     try:
         chosen = settings()
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What lives in the heaps of executors: the old generation right behind a full collection, asked for by `jcmd`.
+"""Live objects in executor heaps: the size of the old generation after a full collection requested with `jcmd`.
 
-The memory of a JVM's process says little of its program: it grows while the JVM makes its heap larger, and in a heap of
-fixed size it is level whatever is kept in it.
+The memory of a JVM process says little about its program: it grows while the JVM enlarges its heap, and with a heap of
+fixed size it is constant regardless of live objects.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ import psutil
 from ..soak.minutes import Life
 
 FIXED_HEAP = "-Xms512m -XX:+AlwaysPreTouch"
-"""Options of executors with 512 MiB of heap: all of it is taken at the start."""
+"""Options of executors with 512 MiB of heap: all of it is allocated at the start."""
 _JCMD_WITHIN_S = 60.0
 _USED = re.compile(r"[Tt]enured .*? used (\d+)K")
 """Output of the serial collector: contains all live objects, and none created since. Java 24 changed the spelling."""
 
 
 class LiveHeaps:
-    """The live heap of each executor by its age.
+    """The live heap of each executor by age.
 
     Attributes:
-        lives: by process id; MiB.
+        lives: samples by process id, in MiB.
     """
 
     def __init__(self) -> None:
         self.lives: dict[int, Life] = {}
 
     def look(self, executors: list[psutil.Process]) -> None:
-        """Collect in each executor and note what stays.
+        """Run a collection in each executor, and record the size of live objects.
 
         Raises:
-            CalledProcessError, TimeoutExpired: a JVM does not answer.
-            RuntimeError: it is not the serial collector's.
+            CalledProcessError, TimeoutExpired: a JVM does not respond.
+            RuntimeError: the JVM does not use the serial collector.
         """
         for executor in executors:
             jcmd = Path(executor.exe()).with_name("jcmd")
             _ask(jcmd, executor.pid, "GC.run")
             used = _USED.search(_ask(jcmd, executor.pid, "GC.heap_info"))
             if used is None:
-                raise RuntimeError(f"executor {executor.pid} has no heap of the serial collector")
+                raise RuntimeError(f"executor {executor.pid} does not use the serial collector")
             age_s = time.time() - executor.create_time()
             life = self.lives.setdefault(executor.pid, Life("executor's live heap"))
             life.looks.append((age_s, int(used[1]) / 1024))

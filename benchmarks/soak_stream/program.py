@@ -1,7 +1,7 @@
-"""The streams of the soak, in a process that is killed and started again; ``python -m benchmarks.soak_stream.program``.
+"""The streams of the soak, in a process that is killed and restarted; ``python -m benchmarks.soak_stream.program``.
 
-Its only argument is a `Task` as JSON. It ends when the streams have worked off what was there when it began, unless
-they run on.
+Its only argument is a `Task` as JSON. It exits when the streams have processed the rows present at its start, unless
+they run continuously.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LAKE_ROWS = "lake-rows"
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What the program does.
+    """Configuration of the program.
 
     Attributes:
-        directory: of checkpoints, the table and Spark's files.
-        master: of Spark.
-        settings: of Spark.
-        service_url: of the broker.
-        web_url: of its REST interface.
-        rows_per_batch: of each stream.
-        has_lake: whether one of the streams writes to a table of Delta.
-        period_s: from one batch to the next; 0 to end when all is done that was there in the beginning.
+        directory: directory for checkpoints, the table and Spark's files.
+        master: Spark master.
+        settings: Spark settings.
+        service_url: broker address.
+        web_url: address of its REST interface.
+        rows_per_batch: rows per batch of each stream.
+        has_lake: whether one of the streams writes to a Delta table.
+        period_s: interval of batches; 0 to end when the initial rows are processed.
     """
 
     directory: str
@@ -50,19 +50,19 @@ class Task:
 
     @property
     def trigger(self) -> dict[str, Any]:
-        """When streams begin a batch, as Spark takes it."""
+        """Return the trigger setting for Spark."""
         return {"processingTime": f"{self.period_s} seconds"} if self.period_s else {"availableNow": True}
 
     def to_json(self) -> str:
-        """Return it as the program takes it."""
+        """Serialise the configuration for the command line."""
         return json.dumps(asdict(self))
 
     def checkpoint(self, name: str) -> Path:
-        """Return where a stream keeps how far it is."""
+        """Return the checkpoint directory of a stream."""
         return Path(self.directory) / f"{name}-checkpoint"
 
     def streams(self) -> tuple[str, ...]:
-        """Return their names."""
+        """Return the names of the streams."""
         return (TOTALS, COPIES, *((LAKE,) if self.has_lake else ()))
 
 
@@ -81,7 +81,7 @@ def rows_of(spark: SparkSession, task: Task) -> DataFrame:
 
 
 def totals(rows: DataFrame) -> DataFrame:
-    """Return count and sum by window and key, once a window is complete."""
+    """Return count and sum by window and key, emitted when a window is complete."""
     from pyspark.sql import functions as sf
 
     field = sf.split(sf.col("value").cast("string"), ",")
@@ -102,7 +102,7 @@ def totals(rows: DataFrame) -> DataFrame:
 
 
 def run(task: Task) -> None:
-    """Run all streams to their end."""
+    """Run all streams until they end."""
     directory = Path(task.directory)
     config = SessionConfig(directory=directory / "spark", master=task.master, heap="1g", settings=task.settings)
     with open_session(config) as session:

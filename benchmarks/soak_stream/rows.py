@@ -1,7 +1,7 @@
-"""The rows of a soak of streams, and what becomes of them, counted without Spark.
+"""The rows of a stream soak, and the expected results, computed without Spark.
 
-A row is ``number,amount,milliseconds``. Times go up with the numbers and are out of order within `LATE_S`. The last
-row, whose number is -1, lies so much later that each window before it is complete.
+A row is ``number,amount,milliseconds``. Times increase with the numbers, but are out of order within `LATE_S`. The last
+row, with the number -1, is so much later that all previous windows are complete.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ LATE_S = 30
 PER_ENTRY = 1000
 START_S = 1_700_000_000
 SPAN_S = 1000
-"""Of all rows, however many there are."""
+"""Time span of all rows, regardless of their number."""
 WATERMARK_S = 300
-"""Rows of one batch are as far apart as a batch has a part in the whole; partitions are read side by side."""
+"""Watermark: must exceed the time span of one batch, as partitions are read concurrently."""
 LAST = b"-1,0,%d" % ((START_S + 10 * SPAN_S) * 1000)
 
 
 class Rows(NamedTuple):
-    """All rows but the last.
+    """All rows except the last one.
 
     Attributes:
-        amounts: by number.
-        times_ms: by number.
+        amounts: values by row number.
+        times_ms: values by row number.
     """
 
     amounts: np.ndarray
@@ -39,13 +39,13 @@ class Rows(NamedTuple):
 
     @classmethod
     def by_chance(cls, count: int, seed: int) -> Rows:
-        """Return as many, the same for the same seed."""
+        """Return random rows, reproducible with the same seed."""
         chance = np.random.default_rng(seed)
         on_time: np.ndarray = START_S * 1000 + np.arange(count, dtype=np.int64) * (SPAN_S * 1000) // count
         return cls(chance.integers(0, 1000, count), on_time - chance.integers(0, LATE_S * 1000, count))
 
     def entries(self, partition: int, partitions: int) -> Iterator[list[bytes]]:
-        """Yield the values of a partition, those of an entry at a time; entries go to the partitions in turn."""
+        """Yield the values of a partition, one entry at a time; entries are distributed to the partitions in turn."""
         for first in range(partition * PER_ENTRY, len(self.amounts), partitions * PER_ENTRY):
             end = min(first + PER_ENTRY, len(self.amounts))
             numbers = range(first, end)
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
             ]
 
     def totals(self) -> dict[str, tuple[int, int]]:
-        """Return count and sum of the amounts by ``start of the window/key``, as the stream names them."""
+        """Return count and sum of the amounts by ``start of the window/key``, the keys used by the stream."""
         keys: np.ndarray = np.arange(len(self.amounts)) % KEYS
         windows: np.ndarray = self.times_ms // (WINDOW_S * 1000)
         first = int(windows.min())
@@ -70,7 +70,7 @@ class Rows(NamedTuple):
         }
 
     def differences(self, values: pa.Array) -> list[str]:
-        """Return what is wrong with copies of all rows and the last one: rows that are missing, repeated or changed."""
+        """Return the errors in copies of all rows and the last one: missing, repeated or changed rows."""
         table = _parsed(values)
         numbers, amounts, times_ms = (table.column(index).to_numpy() for index in range(3))
         is_row = numbers >= 0
@@ -79,12 +79,12 @@ class Rows(NamedTuple):
         changed = (self.amounts[inside] != amounts[is_row]) | (self.times_ms[inside] != times_ms[is_row])
         found = {
             "are missing": int((copies == 0).sum()),
-            "are there more than once": int((copies > 1).sum()),
+            "are repeated": int((copies > 1).sum()),
             "are changed": int(changed.sum()),
         }
         wrong = [f"{count} of {len(self.amounts)} rows {what}" for what, count in found.items() if count]
         last = int((~is_row).sum())
-        return wrong if last == 1 else [*wrong, f"the last row is there {last} times"]
+        return wrong if last == 1 else [*wrong, f"the last row occurs {last} times"]
 
 
 def _parsed(values: pa.Array) -> pa.Table:

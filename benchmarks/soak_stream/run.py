@@ -1,4 +1,4 @@
-"""The course of a soak of streams: rows come, streams work them off, and what they need is killed again and again."""
+"""The phases of a stream soak: rows are published, streams process them, and processes are killed repeatedly."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from .rows import LAST, Rows
 PARTITIONS = 4
 BATCHES_PER_KILL = 3
 PAUSE_S_MAX = 2.0
-"""After the batch that a kill waits for."""
+"""Maximum pause before a kill, after the batch that it waits for, in seconds."""
 PROGRESS_S = 300.0
-"""Until the next batch is done, whatever was killed."""
+"""Time limit for completing the next batch after any kill, in seconds."""
 DELTA = "delta"
 READ_RANGES = 16
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much, and which moments.
+    """Settings of a run.
 
     Attributes:
-        rows: to read.
-        kills: in all.
-        seed: of the rows, of what is killed, and when.
+        rows: number of rows.
+        kills: total number of kills.
+        seed: seed of the rows, and of the order and times of kills.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class Settings:
 
 
 class Driver:
-    """The program; its JVM ends with it."""
+    """The driver program; its JVM ends with it."""
 
     def __init__(self, task: Task, environment: dict[str, str]) -> None:
         self.log = Path(task.directory) / "driver.log"
@@ -65,24 +65,24 @@ class Driver:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def has_ended(self) -> bool:
-        """Return whether it has worked everything off.
+        """Return whether it has processed all rows.
 
         Raises:
-            RuntimeError: it has failed.
+            RuntimeError: the program failed.
         """
         code = self.process.poll()
         if code:
-            raise RuntimeError(f"the driver ended with {code}; see {self.log}")
+            raise RuntimeError(f"the driver exited with code {code}; see {self.log}")
         return code == 0
 
     def kill(self) -> None:
-        """End it as a crash would, and return when it is gone."""
+        """Kill it like a crash would, and wait until it has ended."""
         self.process.kill()
         self.process.wait()
 
 
 class StreamSoak:
-    """One run; see `run`."""
+    """A run of the soak."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self._settings = settings
@@ -92,10 +92,10 @@ class StreamSoak:
         self._killed: list[str] = []
 
     def run(self) -> Verdict:
-        """Run to the end.
+        """Run all phases.
 
         Raises:
-            Exception: a stream failed, or did not go on.
+            Exception: a stream failed or got stuck.
         """
         spark_directory = self._directory / "cluster"
         spark_directory.mkdir()
@@ -113,7 +113,7 @@ class StreamSoak:
             entries = self._rows.entries(partition, PARTITIONS)
             fill(broker.service_url, f"{IN}-partition-{partition}", entries)
         publish(broker.service_url, f"{IN}-partition-0", LAST)
-        print(f"{self._settings.rows} rows are in topic {IN} of {PARTITIONS} partitions", flush=True)
+        print(f"published {self._settings.rows} rows to topic {IN} with {PARTITIONS} partitions", flush=True)
 
     def _task(self, broker: Server, cluster: SparkCluster) -> Task:
         lake = self._lake()
@@ -128,10 +128,10 @@ class StreamSoak:
         )
 
     def _lake(self) -> dict[str, str]:
-        """Return the settings for tables of Delta, empty where it has no package for this Spark."""
+        """Return the settings for Delta tables; empty if this Spark version has none."""
         lake, spark = LAKES[DELTA], installed_spark()
         if spark not in lake.packages:
-            print(f"Delta has no package for Spark {spark}: topics alone", flush=True)
+            print(f"Delta has no package for Spark {spark}: using only topics", flush=True)
             return {}
         jars = beside_spark(maven.jars(f"{DELTA}-spark-{spark[0]}.{spark[1]}", [lake.packages[spark]]))
         return {
@@ -153,12 +153,12 @@ class StreamSoak:
         wrong = sum(totals.get(key) != value for key, value in expected.items())
         beside = len(totals.keys() - expected.keys())
         twice = len(found) - len(totals)
-        said = f"{len(expected)} windows by key; {wrong} missing or wrong, {twice} repeated, {beside} beside"
+        said = f"{len(expected)} windows by key; {wrong} missing or wrong, {twice} repeated, {beside} unexpected"
         verdict.compare(f"topic {TOTALS} against a recount", said, not wrong and not twice and not beside)
         self._compare(verdict, f"topic {COPIES}", _read(broker, COPIES, "value")["value"])
         if task.has_lake:
             rows = pyarrow.parquet.read_table(self._directory / LAKE_ROWS)["value"]
-            self._compare(verdict, "the table of Delta", rows)
+            self._compare(verdict, "Delta table", rows)
         return verdict
 
     def _compare(self, verdict: Verdict, name: str, values: pa.ChunkedArray) -> None:
@@ -167,7 +167,7 @@ class StreamSoak:
 
 
 class Course:
-    """The time in which the streams run and things are killed."""
+    """The phase in which the streams run and processes are killed."""
 
     def __init__(
         self, kills: int, task: Task, broker: Server, cluster: SparkCluster, chance: random.Random, killed: list[str]
@@ -182,7 +182,7 @@ class Course:
         self._driver = Driver(task, self._environment)
 
     def run(self) -> float:
-        """Run to the end, and return after how many seconds that was."""
+        """Run the phase, and return its duration in seconds."""
         begun_s = time.monotonic()
         try:
             for what in self._victims():
@@ -201,7 +201,7 @@ class Course:
         return time.monotonic() - begun_s
 
     def _victims(self) -> Iterator[str]:
-        """Yield what is killed: all kinds before one comes again, each time in another order."""
+        """Yield kinds of processes to kill: each kind once per cycle, in random order."""
         kinds = ["driver", "executor", "broker", "worker"]
         for number in range(self._kills):
             if number % len(kinds) == 0:
@@ -231,7 +231,7 @@ class Course:
 
 
 def make_topics(broker: Server) -> None:
-    """Make the topics, which keep what is written."""
+    """Create the topics with unlimited retention."""
     for topic in (IN, TOTALS, COPIES):
         url = f"{broker.web_url}/admin/v2/persistent/public/default/{topic}"
         httpx.put(f"{url}/partitions", json=PARTITIONS).raise_for_status()
@@ -239,7 +239,7 @@ def make_topics(broker: Server) -> None:
 
 
 def batches(task: Task) -> int:
-    """Return how many batches are done, of all streams."""
+    """Return the number of completed batches of all streams."""
     return sum(1 for name in task.streams() for _ in task.checkpoint(name).glob("commits/[0-9]*"))
 
 

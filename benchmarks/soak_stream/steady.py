@@ -1,11 +1,12 @@
-"""`python -m benchmarks.soak_stream.steady`: the streams of the soak for an hour at half load; is memory flat?
+"""`python -m benchmarks.soak_stream.steady`: the soak's streams for an hour at half load, to check that memory is
+constant.
 
-At first they work off rows that wait, which shows what they can do at most. Then half of that is published each second,
-in entries of 100 rows. The memory of the broker, the driver, the executors and their Python workers at the end must be
-what it was when they had begun, what lives in the heaps of executors as well, which are of fixed size; the rows are in
-their topic once, and what waits in the end is of the last seconds.
+First they process a backlog, which determines their maximum rate. Then half of that rate is published, in entries of
+100 rows. At the end, the memory of the broker, the driver, the executors and their Python workers must be the same as
+after their start, and so must the live objects in the fixed-size heaps of executors. The output topic must contain each
+row once, and the backlog must only consist of the last seconds.
 
-The environment: MAGNETAR_SOAK_S, seconds (3600). Exit code 1 if something is missed, with a line for each cause.
+Environment: MAGNETAR_SOAK_S, seconds (3600). Exit code 1 if a check failed, with a line for each cause.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from .run import PARTITIONS, PROGRESS_S, Driver, make_topics
 
 SECONDS = 3600.0
 WAITING = 400_000
-"""Rows that are there before the streams begin."""
+"""Number of rows published before the streams start."""
 PER_BATCH = 100_000
 PER_ENTRY = 100
 LOAD = 0.5
@@ -57,12 +58,12 @@ SETTLED_S = 300.0
 
 
 class Publisher(threading.Thread):
-    """Publishes rows with the time of the moment.
+    """Publishes rows with the current time.
 
     Attributes:
-        published: rows so far.
-        rate: rows a second; 0 to pause.
-        failure: what ended it.
+        published: number of rows published so far.
+        rate: rows per second; 0 to pause.
+        failure: error that ended it, or None.
     """
 
     def __init__(self, broker: Server) -> None:
@@ -74,10 +75,10 @@ class Publisher(threading.Thread):
         self._ends = threading.Event()
 
     def run(self) -> None:
-        """Publish until `end`; see `threading.Thread`."""
+        """Publish until `end` is called (see `threading.Thread`)."""
         try:
             asyncio.run(self._run())
-        except Exception as error:  # noqa: BLE001  the course of the soak raises it
+        except Exception as error:  # noqa: BLE001  raised by the soak's main task
             self.failure = error
 
     async def _run(self) -> None:
@@ -104,13 +105,13 @@ class Publisher(threading.Thread):
         return range(self.published, self.published + PER_ENTRY)
 
     def end(self) -> None:
-        """Publish no more, and wait until all is stored."""
+        """Stop publishing, and wait until all rows are stored."""
         self._ends.set()
         self.join(SETTLED_S)
 
 
 class SteadySoak:
-    """One run; see `run`."""
+    """A run of the soak."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self._settings = settings
@@ -119,10 +120,10 @@ class SteadySoak:
         self._heaps = LiveHeaps()
 
     def run(self) -> Verdict:
-        """Run to the end.
+        """Run all phases.
 
         Raises:
-            Exception: a stream failed, or did not go on.
+            Exception: a stream failed or got stuck.
         """
         (self._directory / "cluster").mkdir()
         with ExitStack() as stack:
@@ -146,14 +147,14 @@ class SteadySoak:
     def _course(self, publisher: Publisher, driver: Driver, broker: Server, cluster: SparkCluster) -> Verdict:
         most = self._most(driver, broker)
         publisher.rate = LOAD * most
-        print(f"at most {most:,.0f} rows/s; {publisher.rate:,.0f} rows/s are published", flush=True)
+        print(f"maximum {most:,.0f} rows/s; publishing {publisher.rate:,.0f} rows/s", flush=True)
         end_s = time.monotonic() + self._settings.seconds
         minute_s = time.monotonic()
         while time.monotonic() < end_s:
             with suppress(subprocess.TimeoutExpired):
                 driver.process.wait(LOOK_S)
             if driver.has_ended() or publisher.failure is not None:
-                raise publisher.failure or RuntimeError(f"the driver ended; see {driver.log}")
+                raise publisher.failure or RuntimeError(f"the driver exited; see {driver.log}")
             self._watch.look(list(_processes(driver, broker, cluster)), time.time())
             if time.monotonic() - minute_s >= self._settings.minute_s:
                 minute_s = time.monotonic()
@@ -166,16 +167,16 @@ class SteadySoak:
         copied = _copied(broker)
         is_exact = copied == publisher.published
         verdict.compare("rows", f"{publisher.published:,} published, {copied:,} copied", is_exact)
-        verdict.compare("behind", f"{behind_s:.1f} s, of {BEHIND_S_MAX:g} s at most", behind_s <= BEHIND_S_MAX)
+        verdict.compare("behind", f"{behind_s:.1f} s, allowed are {BEHIND_S_MAX:g} s", behind_s <= BEHIND_S_MAX)
         for life in (*self._watch.lives.values(), *self._heaps.lives.values()):
             judge_memory(life, verdict)
         return verdict
 
     def _most(self, driver: Driver, broker: Server) -> float:
-        """Return rows a second while there is always a next batch; the first one is there to warm up."""
+        """Return rows per second with a constant backlog; the first batch is for warm-up."""
         wait_for(lambda: _copied(broker) >= PER_BATCH or driver.has_ended(), "the first batch", PROGRESS_S)
         before, begun_s = _copied(broker), time.monotonic()
-        wait_for(lambda: _copied(broker) >= WAITING or driver.has_ended(), "the rows that waited", PROGRESS_S)
+        wait_for(lambda: _copied(broker) >= WAITING or driver.has_ended(), "the initial rows", PROGRESS_S)
         return (_copied(broker) - before) / (time.monotonic() - begun_s)
 
     def _tell(self, publisher: Publisher, broker: Server) -> None:
@@ -200,7 +201,7 @@ def _copied(broker: Server) -> int:
 
 
 def _processes(driver: Driver, broker: Server, cluster: SparkCluster) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield what the streams need, and of which kind it is."""
+    """Yield the processes that the streams need, with their kinds."""
     yield "broker", psutil.Process(broker.pid)
     yield "driver", psutil.Process(driver.process.pid)
     for process in descendants(driver.process.pid):
@@ -213,7 +214,7 @@ def _processes(driver: Driver, broker: Server, cluster: SparkCluster) -> Iterato
 
 
 def run(settings: Settings, directory: Path, _: random.Random) -> Verdict:
-    """Run to the end, with a line for each minute."""
+    """Run the soak, printing a line for each minute."""
     return SteadySoak(settings, directory).run()
 
 

@@ -1,7 +1,7 @@
 """Copies of a running server's SQLite databases: the state store's through SQLite, the metadata's file by file.
 
 The state store allows concurrent reads. The broker locks its metadata file exclusively, so that file and its log are
-copied as bytes. The copy is valid if both are unchanged afterwards: then there was no write or checkpoint meanwhile.
+copied as bytes. The copy is valid if both are unchanged afterwards, as then no write or checkpoint happened meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Snapshot:
     """A point-in-time snapshot of the state store's database while the store is running.
 
     Args:
-        file: the database.
+        file: the database file.
     """
 
     def __init__(self, file: Path) -> None:
@@ -32,14 +32,14 @@ class Snapshot:
 
     def take(self) -> None:
         """Take a new snapshot, replacing the previous one."""
-        with contextlib.suppress(sqlite3.OperationalError):  # there was none
+        with contextlib.suppress(sqlite3.OperationalError):  # no previous snapshot
             self._reader.execute("ROLLBACK")
         self._version = self._seen()
         self._reader.execute("BEGIN")
         self._reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
     def is_current(self) -> bool:
-        """Return whether the database has not changed since shortly before `take`."""
+        """Return whether the database is unchanged since shortly before `take`."""
         return self._seen() == self._version
 
     def write(self, target: Path) -> None:
@@ -74,7 +74,7 @@ def is_locked(file: Path) -> bool:
 
 
 def log_of(file: Path) -> Path:
-    """Return SQLite's log of a database."""
+    """Return the path of a database's SQLite log."""
     return file.with_name(f"{file.name}-wal")
 
 
@@ -91,19 +91,19 @@ def fingerprint(file: Path) -> str:
 
 
 def copy_database(file: Path, target: Path) -> str:
-    """Copy a database and its log as bytes; return the fingerprint that both must still have afterwards."""
+    """Copy a database and its log as bytes; return the fingerprint that they must still have afterwards."""
     before = fingerprint(file)
     for old, new in ((file, target), (log_of(file), log_of(target))):
         new.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             copy_file(old, new)
     if fingerprint(target) != before:
-        raise Moved(f"{file.name} was changed while it was copied")
+        raise Moved(f"{file.name} changed while it was being copied")
     return before
 
 
 def check_database(file: Path) -> None:
-    """Merge the log of a copy into its database, so that it is a single file, and check it.
+    """Merge the log of a copied database into it, so that a single file remains, and check it.
 
     Raises:
         Failure: the copy is damaged.
@@ -118,6 +118,6 @@ def check_database(file: Path) -> None:
     except sqlite3.Error as exc:
         verdict = str(exc)
     if verdict != "ok":
-        raise Failure(f"the copy of {file.name} is damaged: {verdict}; check the database of the server")
+        raise Failure(f"the copy of {file.name} is damaged: {verdict}: check the server's database")
     for path in (log_of(file), file.with_name(f"{file.name}-shm")):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Files of a backup: copied durably, listed with length and checksum in a manifest, and checked against it."""
+"""Backup files: copied durably, listed with length and checksum in a manifest, and verified against it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def only_for_owner() -> Iterator[None]:
 
 
 def copy_bytes(old: int, new: int, length: int) -> None:
-    """Copy bytes from the start of one descriptor to another; stops early at the end of the source."""
+    """Copy bytes from the start of one file descriptor to another, at most up to the end of the source."""
     offset = 0
     while offset < length:
         data = os.pread(old, min(_PIECE_BYTES, length - offset), offset)
@@ -58,7 +58,7 @@ def sync_tree(directory: Path) -> None:
 
 
 def digest(path: Path) -> dict[str, Any]:
-    """Return length and SHA-256 of a file."""
+    """Return the length and SHA-256 of a file."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": found}
@@ -91,28 +91,30 @@ def checked_manifest(directory: Path) -> dict[str, Any]:
     """Verify all files of a backup, and return its manifest.
 
     Raises:
-        Failure: the directory contains no complete backup, or one with an unsupported format.
-        Faults: files are missing or differ, with a line for each.
+        Failure: the directory does not contain a complete backup, or its format is unsupported.
+        Faults: files are missing or differ; one line for each.
     """
     try:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
         files = dict(manifest["files"])
     except FileNotFoundError as exc:
-        raise Failure(f"{directory} has no {MANIFEST}: it is not a backup, or an unfinished one") from exc
+        raise Failure(f"{directory} has no {MANIFEST}: it is not a backup, or the backup was not completed") from exc
     except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise Failure(f"{directory}/{MANIFEST} cannot be read: {exc}; take another backup") from exc
+        raise Failure(f"{directory}/{MANIFEST} cannot be read: {exc}: use another backup") from exc
     if manifest.get("format") != FORMAT:
-        raise Failure(f"{directory} is a backup of format {manifest.get('format')!r}, not {FORMAT}; restore it with the"
-                      " version that made it, or a later one")  # fmt: skip
+        raise Failure(
+            f"{directory} is a backup of format {manifest.get('format')!r}, not {FORMAT}: restore it with the version"
+            " that created it or a later one"
+        )
     faults = []
     for name, expected in files.items():
         path = directory / name
         if ".." in Path(name).parts or Path(name).is_absolute():
-            faults.append(f"{name} is outside of the backup")
+            faults.append(f"{name} is outside the backup")
         elif not path.is_file():
             faults.append(f"{name} is missing")
         elif digest(path) != expected:
-            faults.append(f"{name} is not as it was written: its length or checksum differs")
+            faults.append(f"{name} is damaged: its length or checksum differs")
     if faults:
-        raise Faults(f"{directory}: {fault}; take another backup" for fault in faults)
+        raise Faults(f"{directory}: {fault}: use another backup" for fault in faults)
     return manifest

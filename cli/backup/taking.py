@@ -1,13 +1,12 @@
-"""A consistent copy of broker and state store while they are running.
+"""Consistent copies of a running broker and state store.
 
-Design: the ledgers are copied first, as they are most of the bytes and only grow at the end. Then follow, in one pass:
-new data in the ledgers, the metadata, a snapshot of the state, the end of the journal at the same moment, and the
-journal's files up to there. If catalogue and metadata are unchanged afterwards, all parts are consistent, and equal to
-what a crash of all servers at that moment would have left; if not, the pass is repeated. The state must match the
-journal: an older state would lack changes whose inputs were acknowledged; a newer one would include outputs that the
-broker does not have.
+Design: the ledgers are copied first, as they are most of the data and only grow at the end. One pass then copies new
+data in the ledgers, the metadata, a snapshot of the state, and the journal up to its end at the time of the snapshot.
+If catalogue and metadata are unchanged afterwards, all parts are consistent: they equal the files after a crash of all
+servers at that moment. Otherwise the pass is repeated. The state must match the journal: an older state would lack
+changes whose inputs were acknowledged; a newer one would include outputs that the broker does not have.
 
-Rejected: a file that makes the broker hold back writes, as the copy of a broker that does not read it would be torn.
+Rejected: a file that makes the broker pause writes, as the backup of a broker that does not check it would be torn.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .files import copy_bytes, copy_file
 
 ATTEMPTS_MAX = 100
 MOMENTS_MAX = 10_000
-"""Attempts to read the journal's end while the state does not change; each takes milliseconds."""
+"""Maximum number of attempts to read the journal's end while the state is unchanged; each takes milliseconds."""
 _SETTLED_NS = 2_000_000_000
 """Age, in nanoseconds, above which a file's modification time at the copy reliably reveals later changes."""
 Clock = Callable[[], int]
@@ -56,7 +55,7 @@ class Backup:
         """Make the copy.
 
         Raises:
-            Failure: the copy failed; the message says why.
+            Failure: the copy failed; the message contains the reason.
         """
         for folder in ("storage/journal", "storage/ledgers", *(["state"] if self._state else [])):
             (self._target / folder).mkdir(parents=True, exist_ok=True)
@@ -71,11 +70,13 @@ class Backup:
                 continue
             check_database(self._target / METADATA_FILE)
             return
-        raise Failure(f"the broker wrote too much for a copy, {ATTEMPTS_MAX} times: {reason}; try it when there is less"
-                      " to do, or stop the broker")  # fmt: skip
+        raise Failure(
+            f"backup failed after {ATTEMPTS_MAX} attempts because the servers were too busy: {reason}; retry when there"
+            " is less load, or stop the broker"
+        )
 
     def _copy_moment(self) -> None:
-        """Copy the parts that must be consistent with each other; raises Moved if they changed meanwhile."""
+        """Copy the parts that must be consistent with each other; raise Moved if they changed meanwhile."""
         target = self._target / STORAGE_FOLDER
         catalogue = self._storage / "catalogue"
         copy_file(catalogue, target / "catalogue")
@@ -93,12 +94,12 @@ class Backup:
         for part in cut.parts():
             copy_part(self._storage / "journal", target / "journal", part, copy_bytes)
         if catalogue.read_bytes() != content:
-            raise Moved("there is a new catalogue")
+            raise Moved("the catalogue changed")
         if fingerprint(self._metadata) != metadata:
-            raise Moved("the metadata was changed")
+            raise Moved("the metadata changed")
 
     def _copy_state(self, state: Path, cut: JournalCut) -> None:
-        """Copy the state as of the journal's end; both are read repeatedly until they match."""
+        """Copy the state as of the journal's end, rereading both until they match."""
         snapshot = Snapshot(state)
         try:
             for _ in range(MOMENTS_MAX):
@@ -107,7 +108,7 @@ class Backup:
                 if snapshot.is_current():
                     break
             else:
-                raise Moved("the state changed all the time")
+                raise Moved("the state kept changing")
             copy = self._target / "state" / STATE_FILE
             copy.unlink(missing_ok=True)
             snapshot.write(copy)

@@ -1,4 +1,4 @@
-"""``magnetar clusters`` and ``brokers``: the clusters that tenants may use, health and version of the broker."""
+"""``magnetar clusters`` and ``brokers``: the clusters that tenants may use; broker settings, health and version."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def create(rest: Admin, cluster: str, url: str | None, broker_url: str | None) -
 @url_option
 @broker_url_option
 def update(rest: Admin, cluster: str, url: str | None, broker_url: str | None) -> str:
-    """Change a cluster's addresses; options that are not given stay unchanged."""
+    """Change a cluster's addresses; omitted options keep their values."""
     body = rest.get(path_of(cluster))
     body |= {"serviceUrl": url} if url else {}
     body |= {"brokerServiceUrl": broker_url} if broker_url else {}
@@ -74,37 +74,37 @@ Subject(lambda: "/admin/v2/brokers/configuration").commands(
     Call(
         "list-dynamic-config", "GET", "", "List the settings that can be changed while the broker runs.", show=Names
     ),
-    Call("get-all-dynamic-config", "GET", "/values", "Show the settings that were changed.", show=as_fields),
-    Call("get-runtime-config", "GET", "/runtime", "Show the settings in force.", show=as_fields),
+    Call("get-all-dynamic-config", "GET", "/values", "Show the settings changed at runtime.", show=as_fields),
+    Call("get-runtime-config", "GET", "/runtime", "Show the effective settings.", show=as_fields),
 )  # fmt: skip
 config_option = click.option(
-    "-c", "--config", required=True, metavar="NAME", help="The setting, as broker.conf names it."
+    "-c", "--config", required=True, metavar="NAME", help="Name of the setting in broker.conf."
 )
 
 
 @rest_command(brokers, "update-dynamic-config")
 @config_option
-@click.option("-v", "--value", required=True, help="What it shall be.")
+@click.option("-v", "--value", required=True, help="New value.")
 def update_dynamic_config(rest: Admin, config: str, value: str) -> str:
-    """Change a setting of all brokers while they run; it also holds after a restart."""
+    """Change a setting of all brokers while they run; it survives restarts."""
     rest.post(f"/admin/v2/brokers/configuration/{segment(config)}/{segment(value)}")
-    return f"{config} is {value}"
+    return f"Set {config} to {value}"
 
 
 @rest_command(brokers, "delete-dynamic-config")
 @config_option
 def delete_dynamic_config(rest: Admin, config: str) -> str:
-    """Fall back to what broker.conf says about a setting."""
+    """Reset a setting to its value in broker.conf."""
     rest.delete(f"/admin/v2/brokers/configuration/{segment(config)}")
-    return f"{config} is what each broker was started with"
+    return f"Reset {config} to the value each broker was started with"
 
 
 Subject(lambda: "/admin/v2/brokers").commands(
     brokers,
-    Call("get-internal-config", "GET", "/internal-configuration", "Show where metadata is kept.", show=as_fields),
+    Call("get-internal-config", "GET", "/internal-configuration", "Show where metadata is stored.", show=as_fields),
     Call(
-        "backlog-quota-check", "GET", "/backlog-quota-check", "Look at the backlog quotas of all topics now.",
-        "Looked at the backlog quotas of all topics",
+        "backlog-quota-check", "GET", "/backlog-quota-check", "Check the backlog quotas of all topics now.",
+        "Checked the backlog quotas of all topics",
     ),
 )  # fmt: skip
 Subject(lambda: "/admin/v2/brokers/leaderBroker").commands(
@@ -119,5 +119,5 @@ def _add_text(name: str, path: str, summary: str) -> None:
         return Line(text, text)
 
 
-_add_text("healthcheck", "health", "Write a message to a topic of the broker's own and read it back.")
+_add_text("healthcheck", "health", "Check the broker's health by writing a message and reading it back.")
 _add_text("version", "version", "Show the broker's version.")

@@ -48,7 +48,7 @@ def path_of(namespace: str) -> str:
 
 
 def _getter(name: str, policy: str) -> Call:
-    text = f"Show the policy {policy} of a namespace; nothing if it is not set."
+    text = f"Show the {policy} policy of a namespace, if set."
     return Call(name, "GET", f"/{policy}", text, show=Setting)
 
 
@@ -68,19 +68,19 @@ Subject(path_of, [namespace_argument]).commands(
     namespaces,
     Call(
         "delete", "DELETE", "", "Delete a namespace.", "Deleted namespace {namespace}",
-        flags=[click.Option(["-f", "--force"], is_flag=True, help="Delete the topics of the namespace too.")],
+        flags=[click.Option(["-f", "--force"], is_flag=True, help="Also delete the topics of the namespace.")],
     ),
     Call("policies", "GET", "", "Show all policies of a namespace.", show=as_fields),
     *(_getter(*names) for names in GETTERS.items()),
     Call(
         "remove-deduplication", "DELETE", "/deduplication",
-        "Remove the namespace's setting for deduplication; the broker's default applies.",
-        "Deduplication in {namespace} is up to the broker",
+        "Remove the namespace's deduplication setting; the broker's default applies.",
+        "Deduplication in {namespace} now follows the broker's default",
     ),
     Call(
         "remove-compaction-threshold", "DELETE", "/compactionThreshold",
         "Remove the namespace's compaction threshold; the broker's default applies.",
-        "The broker says when topics in {namespace} are compacted",
+        "Compaction in {namespace} now follows the broker's default",
     ),
     Call(
         "remove-retention", "DELETE", "/retention",
@@ -102,28 +102,30 @@ Subject(path_of, [namespace_argument]).commands(
         show=as_fields,
     ),
 )  # fmt: skip
-_subscription_option = click.option("-s", "--subscription", required=True, metavar="NAME", help="The subscription.")
+_subscription_option = click.option(
+    "-s", "--subscription", required=True, metavar="NAME", help="Name of the subscription."
+)
 
 
 @rest_command(namespaces, "grant-subscription-permission")
 @namespace_argument
 @_subscription_option
-@click.option("-rs", "--roles", required=True, metavar="ROLE[,ROLE]", help="Who may use it.")
+@click.option("-rs", "--roles", required=True, metavar="ROLE[,ROLE]", help="Roles that may use it.")
 def grant_subscription_permission(rest: Admin, namespace: str, subscription: str, roles: str) -> str:
-    """Let roles use a subscription."""
+    """Allow roles to use a subscription."""
     path = f"{path_of(namespace)}/permissions/subscription/{segment(subscription)}"
     rest.post(path, [role.strip() for role in roles.split(",")])
-    return f"{roles} may use subscription {subscription} in {namespace}"
+    return f"Allowed {roles} to use subscription {subscription} in {namespace}"
 
 
 @rest_command(namespaces, "revoke-subscription-permission")
 @namespace_argument
 @_subscription_option
-@click.option("-r", "--role", required=True, help="Who may use it no more.")
+@click.option("-r", "--role", required=True, help="Role that may no longer use it.")
 def revoke_subscription_permission(rest: Admin, namespace: str, subscription: str, role: str) -> str:
-    """Take a role off a subscription."""
+    """Revoke a role's permission to use a subscription."""
     rest.delete(f"{path_of(namespace)}/permissions/{segment(subscription)}/{segment(role)}")
-    return f"{role} may not use subscription {subscription} in {namespace}"
+    return f"{role} may no longer use subscription {subscription} in {namespace}"
 
 
 @rest_command(namespaces)
@@ -141,7 +143,7 @@ def create(rest: Admin, namespace: str, clusters: str | None) -> str:
 @enable_option
 @disable_option
 def set_deduplication(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
-    """Set the default for deduplication of the namespace's topics."""
+    """Set the default deduplication setting of the namespace's topics."""
     is_on = on_or_off(enable, disable)
     rest.post(f"{path_of(namespace)}/deduplication", is_on)
     return f"Deduplication in {namespace} is {'on' if is_on else 'off'}"
@@ -159,11 +161,17 @@ def set_compaction_threshold(rest: Admin, namespace: str, threshold: str) -> str
 
 @rest_command(namespaces, "set-schema-compatibility-strategy")
 @namespace_argument
-@click.option("-c", "--compatibility", required=True, type=click.Choice(STRATEGIES), help="See docs/broker.md.")
+@click.option(
+    "-c",
+    "--compatibility",
+    required=True,
+    type=click.Choice(STRATEGIES),
+    help="Compatibility strategy (see docs/broker.md).",
+)
 def set_schema_strategy(rest: Admin, namespace: str, compatibility: str) -> str:
-    """Set what new schemas of the namespace's topics must be able to do."""
+    """Set the schema compatibility strategy of the namespace's topics."""
     rest.put(f"{path_of(namespace)}/schemaCompatibilityStrategy", compatibility)
-    return f"New schemas in {namespace} must be {compatibility}"
+    return f"The schema compatibility strategy of {namespace} is {compatibility}"
 
 
 @rest_command(namespaces, "set-schema-validation-enforce")
@@ -171,10 +179,10 @@ def set_schema_strategy(rest: Admin, namespace: str, compatibility: str) -> str:
 @enable_option
 @disable_option
 def set_schema_validation(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
-    """Refuse producers without a schema where the topic has one, or let them in."""
+    """Set whether producers without a schema are rejected on topics with one."""
     is_on = on_or_off(enable, disable)
     rest.post(f"{path_of(namespace)}/schemaValidationEnforced", is_on)
-    return f"Validation of schemas in {namespace} is {'enforced' if is_on else 'not enforced'}"
+    return f"Schema validation in {namespace} is {'enforced' if is_on else 'not enforced'}"
 
 
 @rest_command(namespaces, "set-is-allow-auto-update-schema")
@@ -182,10 +190,10 @@ def set_schema_validation(rest: Admin, namespace: str, enable: bool, disable: bo
 @enable_option
 @disable_option
 def set_schema_updates(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
-    """Take new schemas from producers and consumers, or only those that were uploaded."""
+    """Set whether producers and consumers may register new schemas."""
     is_on = on_or_off(enable, disable)
     rest.post(f"{path_of(namespace)}/isAllowAutoUpdateSchema", is_on)
-    return f"New schemas of clients in {namespace} are {'taken' if is_on else 'refused'}"
+    return f"New client schemas in {namespace} are {'accepted' if is_on else 'rejected'}"
 
 
 @rest_command(namespaces, "set-encryption-required")
@@ -193,7 +201,7 @@ def set_schema_updates(rest: Admin, namespace: str, enable: bool, disable: bool)
 @enable_option
 @disable_option
 def set_encryption(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
-    """Refuse messages that are not encrypted, or take them."""
+    """Set whether unencrypted messages are rejected."""
     is_on = on_or_off(enable, disable)
     rest.post(f"{path_of(namespace)}/encryptionRequired", is_on)
     return f"Messages in {namespace} {'must' if is_on else 'need not'} be encrypted"
@@ -201,8 +209,17 @@ def set_encryption(rest: Admin, namespace: str, enable: bool, disable: bool) -> 
 
 @rest_command(namespaces, "set-retention")
 @namespace_argument
-@click.option("-t", "--time", "time_", required=True, metavar="DURATION", help="Such as 3h; 0 none, -1 for ever.")
-@click.option("-s", "--size", required=True, metavar="SIZE", help="Such as 500M or 10G; 0 none, -1 without limit.")
+@click.option(
+    "-t",
+    "--time",
+    "time_",
+    required=True,
+    metavar="DURATION",
+    help="Duration such as 3h; 0: no retention, -1: forever.",
+)
+@click.option(
+    "-s", "--size", required=True, metavar="SIZE", help="Size such as 500M or 10G; 0: no retention, -1: unlimited."
+)
 def set_retention(rest: Admin, namespace: str, time_: str, size: str) -> str:
     """Set how long acknowledged messages are retained."""
     minutes = -1 if time_ == "-1" else -(-parse_duration(time_) // 60)
@@ -215,6 +232,6 @@ def parse_megabytes(text: str) -> int:
     """Parse a size in megabytes; a number without a unit means megabytes, -1 means unlimited.
 
     Raises:
-        click.BadParameter: the text is not a size, or not a whole number of megabytes.
+        click.BadParameter: the value is not a size, or not a whole number of megabytes.
     """
     return whole_megabytes(text, bare_unit=MIB)

@@ -54,7 +54,7 @@ def create(rest: Admin, tenant: str, admin_roles: str | None, allowed_clusters: 
 @roles_option
 @clusters_option
 def update(rest: Admin, tenant: str, admin_roles: str | None, allowed_clusters: str | None) -> str:
-    """Change a tenant; options that are not given stay unchanged."""
+    """Change a tenant; omitted options keep their values."""
     body = rest.get(path_of(tenant))
     if admin_roles is not None:
         body["adminRoles"] = _split(admin_roles)

@@ -1,4 +1,4 @@
-"""``magnetar sources`` and ``magnetar sinks``: create, change, watch and remove connectors, or run them here."""
+"""``magnetar sources`` and ``magnetar sinks``: create, update, monitor and delete connectors, or run them locally."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _EXAMPLES = {
 
 
 def _make_group(name: str, flags: Flags) -> click.Group:
-    """Return the group of commands for sources or sinks.
+    """Return the command group for sources or sinks.
 
     Args:
         name: ``source`` or ``sink``.
         flags: flags for the config.
     """
-    group = Group(f"{name}s", not_here=PULSAR_COMMANDS[f"{name}s"], help=f"Create, change and watch {name}s.")
+    group = Group(f"{name}s", not_here=PULSAR_COMMANDS[f"{name}s"], help=f"Create, update and monitor {name}s.")
     kind = Kind(name, flags)
     _add_deployment(group, kind)
     _add_local_run(group, kind)
@@ -56,7 +56,7 @@ def _add_deployment(group: click.Group, kind: Kind) -> None:
     attributes: dict[str, Any] = {"has_output": False}
 
     @rest_command(
-        group, epilog="\b\n" + _EXAMPLES[name], help=f"Deploy a {name}, and wait until it runs.", **attributes
+        group, epilog="\b\n" + _EXAMPLES[name], help=f"Deploy a {name}, and wait until it is running.", **attributes
     )
     @kind.names
     @kind.options
@@ -67,20 +67,20 @@ def _add_deployment(group: click.Group, kind: Kind) -> None:
         config = kind.config(given, is_new=True)
         if not config.get("archive") and not config.get(f"{name}Type"):
             raise Failure(
-                f"no code given: add --{name}-type NAME (`magnetar {name}s available-{name}s` lists them) or"
+                f"no code specified: add --{name}-type NAME (`magnetar {name}s available-{name}s` lists them) or"
                 " --archive FILE (a .py, .zip or .whl file)"
             )
         path, parts = kind.request(config)
         version = rest.deploy("POST", path, parts)
         if not is_named:
-            click.echo(f"the {name} is called {config['name']}", err=True)
+            click.echo(f"name of the {name}: {config['name']}", err=True)
         wait_until_up(rest, path, version, wait)
         return "Created successfully"
 
-    @rest_command(group, help=f"Change a {name}; options that are not given stay unchanged.", **attributes)
+    @rest_command(group, help=f"Update a {name}; omitted options keep their values.", **attributes)
     @kind.names
     @kind.options
-    @click.option("--update-auth-data", is_flag=True, help="Have it run as you from now on, with your credentials.")
+    @click.option("--update-auth-data", is_flag=True, help="Run it with your credentials from now on.")
     @rollback_option
     @wait_options
     def update(rest: Admin, /, update_auth_data: bool, rolls_back: bool, **given: Any) -> str:
@@ -93,7 +93,7 @@ def _add_deployment(group: click.Group, kind: Kind) -> None:
 
 
 def _add_local_run(group: click.Group, kind: Kind) -> None:
-    @group.command("localrun", help=f"Run a {kind.name} here, in the foreground, without a worker.")
+    @group.command("localrun", help=f"Run a {kind.name} on this machine, in the foreground, without a worker.")
     @kind.names
     @kind.options
     @local_run_options
@@ -114,15 +114,15 @@ def _add_dead_letters(group: click.Group, kind: Kind) -> None:
         return f"{tenant or DEFAULT_TENANT}/{namespace or DEFAULT_NAMESPACE}/{name}"
 
     def topics(rest: Admin, **target: str | None) -> Sequence[str]:
-        """Return the dead-letter topic in the config, or else those of all inputs."""
+        """Return the dead-letter topic in the config, or those of all inputs."""
         config = rest.get(kind.path(**target)) or {}
         if topic := config.get("deadLetterTopic"):
             return (topic,)
         specs: dict[str, Any] = config.get("inputSpecs") or {}
         if any((spec or {}).get("isRegexPattern") for spec in specs.values()) or config.get("topicsPattern"):
             raise Failure(
-                f"{kind.name} {target['name']} reads topics by a pattern, and each has a dead-letter topic of its own:"
-                f" look at those by `consume TOPIC-{target['name']}-DLQ`, or set --dead-letter-topic"
+                f"{kind.name} {target['name']} reads topics by pattern, and each topic has its own dead-letter topic:"
+                f" read it with `consume TOPIC-{target['name']}-DLQ`, or set --dead-letter-topic"
             )
         inputs = sorted({*specs, *(config.get("inputs") or ())})
         return [f"{parse_topic_name(topic).base.text}-{target['name']}-DLQ" for topic in inputs]
@@ -140,7 +140,7 @@ def _add_lists(group: click.Group, kind: Kind) -> None:
         names = sorted(rest.get(f"{base}/{segment(tenant)}/{segment(namespace)}"))
         return Names(names, f"no {name}s in {tenant}/{namespace}")
 
-    @rest_command(group, f"available-{name}s", help=f"List the {name}s that are installed.")
+    @rest_command(group, f"available-{name}s", help=f"List the installed {name}s.")
     def list_available(rest: Admin, /) -> Record:
         return Record(rest.get(f"{base}/builtin{name}s"), available_table, f"no {name}s are installed")
 
@@ -158,18 +158,18 @@ def _add_lists(group: click.Group, kind: Kind) -> None:
 def _add_control(group: click.Group, kind: Kind) -> None:
     name = kind.name
     status = Call(
-        "status", "GET", "/status", f"Show a {name}'s status: whether it runs, its counters, its last errors.",
+        "status", "GET", "/status", f"Show a {name}'s status, counters and latest errors.",
         show=lambda found: Record(found, status_table if "instances" in found else None),
     )  # fmt: skip
     Subject(kind.path, [kind.names]).commands(
         group,
-        Call("delete", "DELETE", "", f"Stop a {name} and remove it.", "Deleted successfully"),
+        Call("delete", "DELETE", "", f"Stop and delete a {name}.", "Deleted successfully"),
         Call("get", "GET", "", f"Show a {name}'s config; secrets are hidden."),
         Call(
             "versions",
             "GET",
             "/versions",
-            f"List the versions of a {name} that were deployed, the newest first.",
+            f"List the deployed versions of a {name}, newest first.",
             show=lambda found: Record(found, versions_table),
         ),
     )
@@ -178,11 +178,18 @@ def _add_control(group: click.Group, kind: Kind) -> None:
         status,
         status._replace(name="getstatus", hidden=True),
         Call("start", "POST", "/start", f"Start a stopped {name}.", "Started successfully", refusals=STARTED),
-        Call("stop", "POST", "/stop", f"Stop a {name}; it keeps its place.", "Stopped successfully", refusals=STOPPED),
-        Call("restart", "POST", "/restart", f"Stop and start a {name}.", "Restarted successfully"),
+        Call(
+            "stop",
+            "POST",
+            "/stop",
+            f"Stop a {name}; it resumes at its last position when started.",
+            "Stopped successfully",
+            refusals=STOPPED,
+        ),
+        Call("restart", "POST", "/restart", f"Restart a {name}.", "Restarted successfully"),
     )
 
-    @rest_command(group, has_output=False, help=f"Deploy an earlier version of a {name} again, as a new version.")
+    @rest_command(group, has_output=False, help=f"Redeploy an earlier version of a {name}, as a new version.")
     @kind.names
     @to_version_option(f"{name}s versions")
     @wait_options
@@ -190,7 +197,7 @@ def _add_control(group: click.Group, kind: Kind) -> None:
         wait = take_wait(given)
         return roll_back(rest, kind.path(**given), to_version, wait)
 
-    @rest_command(group, has_output=False, help=f"Print what a {name}'s instances logged.")
+    @rest_command(group, has_output=False, help=f"Print the logs of a {name}'s instances.")
     @kind.instances
     @log_options
     def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:

@@ -23,11 +23,11 @@ from ..local_run import Surroundings
 
 
 def local_connector(kind: str, content: dict[str, Any], around: Surroundings) -> LocalRun:
-    """Return the local run of a connector.
+    """Return the settings of a connector's local run.
 
     Args:
         kind: ``source`` or ``sink``.
-        content: its config, as it would be sent to a worker.
+        content: its config, as sent to a worker.
         around: addresses, credentials and other surroundings.
 
     Raises:
@@ -67,10 +67,10 @@ def local_connector(kind: str, content: dict[str, Any], around: Surroundings) ->
 
 
 def _code_of(config: ConnectorConfig, kind: str, *, is_installed: bool) -> str:
-    """Return the file with the code; empty for an installed connector without a transform function."""
+    """Return the path of the code; empty for an installed connector without a transform function."""
     if is_installed:
         return str(config.transform_function or "") if config.transform_function_class_name else ""
     archive = str(config.archive or "")
     if not archive or archive.startswith(REMOTE_PREFIXES):
-        raise Failure(f"no code given: add --{kind}-type NAME, or --archive FILE (a .py, .zip or .whl file here)")
+        raise Failure(f"no code specified: add --{kind}-type NAME, or --archive FILE (a local .py, .zip or .whl file)")
     return archive

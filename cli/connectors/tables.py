@@ -33,7 +33,7 @@ def fields_table(fields: list[dict[str, Any]]) -> Table:
 
 
 def status_table(status: dict[str, Any]) -> Table:
-    """Return a connector's status with one row per instance, followed by the last error of each."""
+    """Return a connector's status, one row per instance, followed by the last error of each instance."""
     rows, errors = [], []
     for instance in status["instances"]:
         found = instance["status"]

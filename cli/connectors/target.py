@@ -1,4 +1,4 @@
-"""The connector that a command acts on, and its config from a file and flags."""
+"""The target connector of a command, and its config from a file and flags."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ class Kind:
         self._fields = SINK_FIELDS_BY_NAME if name == "sink" else SOURCE_FIELDS_BY_NAME
 
     def path(self, tenant: str | None, namespace: str | None, name: str | None) -> str:
-        """Return a connector's REST path. Raises Failure without a name."""
+        """Return a connector's REST path; raises Failure if the name is missing."""
         if not name:
-            raise Failure(f"which {self.name}? Give --name (and --tenant, --namespace)")
+            raise Failure(f"no {self.name} specified: add --name (and --tenant, --namespace)")
         parts = (tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)
         for what, part in zip(("tenant", "namespace", "name"), parts, strict=True):
             if not isinstance(part, str):
-                raise Failure(f"{what} must be a text, not {part!r}; put it in quotes")
+                raise Failure(f"{what} must be a string, not {part!r}: quote it")
             if "/" in part:
-                raise Failure(f"{what} {part!r} has a slash; leave it out, --tenant and --namespace say the others")
+                raise Failure(
+                    f"{what} {part!r} contains a slash: use --tenant and --namespace for the other parts of the name"
+                )
         return "/".join((self.base, *map(segment, parts)))
 
     def instance_path(self, instance_id: int | None, **target: str | None) -> str:
@@ -62,13 +64,15 @@ class Kind:
     def instances(self, command: Callable[..., Any]) -> Callable[..., Any]:
         """Add the flags of `names` and ``--instance-id`` to a command."""
         return self.names(
-            click.option("--instance-id", "--instance", "instance_id", type=int, help="Only this instance.")(command)
+            click.option(
+                "--instance-id", "--instance", "instance_id", type=int, help="Id of a single instance (default: all)."
+            )(command)
         )
 
     def config(self, given: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
-        """Return the config from file and flags; a new connector without a name gets one.
+        """Return the config from file and flags; a new connector without a name is assigned one.
 
-        The file contains a whole config, as in Pulsar, or only the connector's own fields, which become its
+        The file contains a complete config, as in Pulsar, or only the connector's own fields, which become its
         ``configs``.
 
         Raises:
@@ -79,7 +83,7 @@ class Kind:
         content = read_config_file(path) if path else {}
         is_short = bool(content) and not any(key in self._fields for key in content)
         config = build_config(self._flags, {} if is_short else self._checked(content, path), given)
-        if is_short:  # the flag's fields replace the file's, and no place of two is forgotten
+        if is_short:  # fields from the flag override individual fields from the file
             config["configs"] = content | (config.get("configs") or {})
         config |= {flag: value for flag, value in target.items() if value}
         if is_new and not config.get("name"):
@@ -93,16 +97,16 @@ class Kind:
                 near = nearest(str(key), self._fields)
                 raise Failure(
                     f"config file {path}: {key} is not a field of a {self.name.capitalize()}Config"
-                    f"{near or f', as {own} is'}{' If it is one' if near else '; put the fields'} of the connector"
+                    f"{near or f', but {own} is'}{' If it is a field' if near else ': put the fields'} of the connector"
                     f" itself{', put it' if near else ''} below configs"
                 )
         return content
 
     def _name_of(self, config: dict[str, Any]) -> str:
-        """Return a default name for a connector, made of its type or class and its topic.
+        """Return a default connector name, composed of its type or class and its topic.
 
         Raises:
-            Failure: type, class or topic are missing.
+            Failure: the type or class, or the topic, is missing.
         """
         archive = str(config.get("archive") or "").removeprefix(BUILT_IN)
         what = str(config.get(f"{self.name}Type") or config.get("className") or "").rpartition(".")[2]
@@ -110,14 +114,14 @@ class Kind:
         topics = [config.get("topicName"), *(config.get("inputs") or ()), *(config.get("inputSpecs") or ())]
         topic = next((str(one) for one in topics if one), "").rpartition("/")[2]
         if not what:
-            raise Failure(f"which {self.name}? Give --{self.name}-type NAME, or --archive FILE")
+            raise Failure(f"no {self.name} specified: add --{self.name}-type NAME or --archive FILE")
         if not topic:
             flag = "--inputs A,B" if self.name == "sink" else "--destination-topic-name TOPIC"
-            raise Failure(f"the {self.name} has no topic: add {flag}")
+            raise Failure(f"no topic specified for the {self.name}: add {flag}")
         return f"{what}-{topic}"
 
     def request(self, config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the path and parts of a create or update request. Raises Failure if the code cannot be read."""
+        """Return the path and parts of a create or update request; raises Failure if the code cannot be read."""
         path = self.path(config.get("tenant"), config.get("namespace"), config.get("name"))
         parts: dict[str, Any] = {f"{self.name}Config": (None, json.dumps(config), "application/json")}
         archive = str(config.get("archive") or "")

@@ -21,7 +21,7 @@ KEPT_TIMEOUT_S = 30.0
 
 
 def lay_out(corpus: Corpus, directory: Path) -> None:
-    """Fill a directory with links to the files of the corpus."""
+    """Fill a directory with links to the corpus files."""
     for path in corpus.paths:
         link = directory / path.relative_to(corpus.root)
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def lay_out(corpus: Corpus, directory: Path) -> None:
 
 
 def create_sink(rest: Admin, topic: str, directory: Path) -> str:
-    """Create the sink that stores a topic's messages in files; return their format."""
+    """Create the sink that stores a topic's messages in files, and return the file format."""
     kind = "parquet" if find_spec("pyarrow") is not None else "json"
     configs = {"outputDirectory": str(directory.absolute()), "format": kind, "valueType": "text", "rollSeconds": 2}
     config = {
@@ -61,7 +61,7 @@ def _part(name: str, config: dict[str, Any]) -> dict[str, tuple[str | None, str 
 
 
 def check_kept(directory: Path, expected: int) -> None:
-    """Wait until the sink's last file is finished, and compare the number of rows with the number of messages.
+    """Wait until the sink has completed its last file, and compare the number of rows with the number of messages.
 
     Raises:
         Failure: the numbers differ.
@@ -69,7 +69,7 @@ def check_kept(directory: Path, expected: int) -> None:
     deadline_s = time.monotonic() + KEPT_TIMEOUT_S
     while (kept := _rows(directory)) != expected:
         if kept > expected or time.monotonic() > deadline_s:
-            raise Failure(f"the sink kept {kept:,} rows of {expected:,} messages in {directory}")
+            raise Failure(f"the sink stored {kept:,} rows for {expected:,} messages in {directory}")
         time.sleep(0.05)
 
 

@@ -31,7 +31,7 @@ class SourceFile:
 class Corpus:
     """The source files of a directory; each iteration reads them again.
 
-    A file with several names, by symbolic or hard links, is one file, as it is for the file source.
+    Like the file source, this treats symbolic and hard links to the same file as one file.
 
     Attributes:
         root: the directory.
@@ -50,7 +50,7 @@ class Corpus:
             yield SourceFile(str(path.relative_to(self.root)), tuple(lines))
 
     def count_lines(self) -> int:
-        """Return the total number of lines."""
+        """Return the total number of lines in the corpus."""
         return sum(len(file.lines) for file in self)
 
     def count_directly(self) -> Counter[str]:

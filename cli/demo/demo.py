@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FUNCTIONS_FILE = Path(__file__).with_name("demo_functions.py")
 FUNCTIONS = "/admin/v3/functions/public/default"
 COUNTER = "count"
-"""Name of the function that counts."""
+"""Name of the counting function."""
 RUNNING_TIMEOUT_S = 30.0
 MOST_FREQUENT = 20
 KEYS_PER_READ = 10_000
@@ -41,7 +41,7 @@ KEYS_PER_READ = 10_000
     default=".demo",
     show_default=True,
     metavar="DIR",
-    help="Directory for data and log; removed at the end.",
+    help="Directory for data and log, removed at the end.",
 )
 @click.option("--keep", "is_kept", is_flag=True, help="Keep the server running and print the commands to try next.")
 @click.option("--files", type=click.IntRange(1), help="Number of files to read (default: all).")
@@ -78,14 +78,14 @@ def demo(directory: str, is_kept: bool, files: int | None, no_spark: bool) -> No
         if is_done and not is_kept:
             server.clean_up()
     report(progress, totals, top, server if is_kept else None)
-    click.echo(f"The file sink {SINK} kept {progress.kept:,} rows of identifiers, as {kind}.")
+    click.echo(f"The file sink {SINK} stored {progress.kept:,} rows of identifiers, as {kind}.")
     if spark_s is not None:
-        click.echo(f"A Spark function counted the same in {spark_s:.1f} s, its start included.")
+        click.echo(f"A Spark function got the same counts in {spark_s:.1f} s, including its start.")
 
 
 @contextmanager
 def step(what: str, server: DemoServer) -> Iterator[None]:
-    """Convert errors of a step to a Failure that names the step and the log.
+    """Convert errors in a step to a Failure that contains the step and the log file.
 
     Raises:
         Failure: the step failed.
@@ -100,10 +100,10 @@ def step(what: str, server: DemoServer) -> Iterator[None]:
 
 
 def explain(what: str, error: Exception, server: DemoServer) -> str:
-    """Return a message that says what failed, why, and what to do."""
+    """Return a message with the failed step, the cause and the remedy."""
     cause = error.message if isinstance(error, Failure) else f"{type(error).__name__}: {error}"
     text = f"{what} failed: {one_line(cause)}"
-    return f"{text}; the server's log is {server.log_file}" if server.log_file.exists() else text
+    return f"{text}; see the server's log, {server.log_file}" if server.log_file.exists() else text
 
 
 def say(text: str) -> None:
@@ -112,10 +112,10 @@ def say(text: str) -> None:
 
 
 def deploy(admin_url: str) -> None:
-    """Create the two functions over REST, like any client, and wait until both are running.
+    """Create the two functions through the REST API, and wait until both are running.
 
     Raises:
-        Failure: a function was rejected or is not running; the message says why.
+        Failure: a function was rejected or is not running; the message contains the reason.
     """
     from .stream import LINES, WORDS
 
@@ -136,7 +136,7 @@ def deploy(admin_url: str) -> None:
         rest.send_parts("POST", f"{FUNCTIONS}/{name}", config_part(config) | package_part(str(FUNCTIONS_FILE)))
     for name in ("identifiers", COUNTER):
         wait_until_running(rest, name)
-        say(f"function {name} runs")
+        say(f"function {name} is running")
 
 
 def keep(admin_url: str, directory: Path) -> str:
@@ -146,7 +146,7 @@ def keep(admin_url: str, directory: Path) -> str:
     rest = Admin(admin_url)
     kind = create_sink(rest, WORDS, directory)
     wait_until_running(rest, SINK, SINKS)
-    say(f"sink {SINK} keeps what function identifiers finds in {directory}, as {kind}")
+    say(f"sink {SINK} stores the output of function identifiers in {directory}, as {kind}")
     return kind
 
 
@@ -156,12 +156,12 @@ def deploy_spark(admin_url: str) -> bool:
 
     reason = demo_spark.why_not()
     if reason:
-        say(f"no Spark step: {reason}")
+        say(f"skipping the Spark step: {reason}")
         return False
     rest = Admin(admin_url)
     demo_spark.deploy_spark(rest)
     wait_until_running(rest, demo_spark.NAME)
-    say(f"function {demo_spark.NAME} waits for its run")
+    say(f"function {demo_spark.NAME} is waiting for its run")
     return True
 
 
@@ -170,9 +170,7 @@ def count_by_spark(server: DemoServer, totals: Counter[str]) -> float:
     from . import spark as demo_spark
 
     addresses = server.addresses
-    say(
-        "a Spark function counts the same identifiers once more, from the topic: Spark starts, which takes some seconds"
-    )
+    say("counting the same identifiers from the topic with a Spark function (starting Spark takes a few seconds)")
     return demo_spark.count_by_spark(addresses["brokerServiceUrl"], addresses["webServiceUrl"], totals)
 
 
@@ -189,7 +187,7 @@ def wait_until_running(rest: Admin, name: str, among: str = FUNCTIONS) -> None:
             return
         if time.monotonic() > deadline_s:
             errors = [instance["status"].get("error") or "no error shown" for instance in status["instances"]]
-            raise Failure(f"{name} does not run after {RUNNING_TIMEOUT_S:g} s: {errors}")
+            raise Failure(f"{name} is not running after {RUNNING_TIMEOUT_S:g} s: {errors}")
         time.sleep(0.05)
 
 
@@ -202,8 +200,10 @@ def run(server: DemoServer, files: int | None) -> tuple[Progress, Corpus]:
     root = standard_library()
     corpus = Corpus(root, files)
     if not corpus.paths:
-        raise Failure(f"{root} holds no .py files; install the standard library's sources (Debian: libpython3-stdlib)")
-    say(f"source {SOURCE} sends every line of {len(corpus.paths):,} files in {root}")
+        raise Failure(
+            f"{root} contains no .py files: install the standard library's sources (Debian: libpython3-stdlib)"
+        )
+    say(f"source {SOURCE} is sending all lines of {len(corpus.paths):,} files in {root}")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         work = stream(corpus, server.directory / "files", server.addresses["webServiceUrl"])
         return runner.run(work), corpus
@@ -213,7 +213,7 @@ def check(expected: Counter[str], state_url: str) -> None:
     """Compare every count in the function's state with the direct count of the same files.
 
     Raises:
-        Failure: the counts differ; the message says where.
+        Failure: the counts differ; the message contains an example.
     """
     from ...state.client import TableClient
 
@@ -229,7 +229,9 @@ def check(expected: Counter[str], state_url: str) -> None:
     for word, value in zip(words, values, strict=True):
         counted = None if value is None else value.number
         if counted != expected[word]:
-            raise Failure(f"the function counted {word!r} {counted or 0:,} times, a direct loop {expected[word]:,}")
+            raise Failure(
+                f"the function counted {word!r} {counted or 0:,} times, but a direct loop {expected[word]:,} times"
+            )
 
 
 def most_frequent(expected: Counter[str], admin_url: str) -> dict[str, int]:
@@ -242,7 +244,7 @@ def most_frequent(expected: Counter[str], admin_url: str) -> dict[str, int]:
 
 
 def report(progress: Progress, totals: Counter[str], top: dict[str, int], kept: DemoServer | None) -> None:
-    """Print the result, and further commands if the server was kept."""
+    """Print the result, and commands to try next if the server was kept."""
     width = max(map(len, top))
     click.echo(f"\nThe {MOST_FREQUENT} most frequent identifiers of Python's standard library, by querystate:\n")
     for rank, (word, number) in enumerate(top.items(), start=1):
@@ -264,7 +266,7 @@ def next_commands(server: DemoServer) -> str:
     urls = f"MAGNETAR_ADMIN_URL={server.addresses['webServiceUrl']}"
     urls += f" MAGNETAR_SERVICE_URL={server.addresses['brokerServiceUrl']}"
     return f"""
-It goes on running as process {server.pid}. To try next:
+The server keeps running as process {server.pid}. To try next:
 
   export {urls}
   {magnetar} functions list

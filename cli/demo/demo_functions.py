@@ -11,8 +11,8 @@ import re
 from magnetar import Context, Function, SerDe
 
 TOKEN = re.compile(
-    r"""(?:(?<!\w)[rbuf]{1,2})?(?P<quote>'{3}|"{3})"""  # a string of several lines may begin here
-    r"""|(?:(?<!\w)[rbuf]{1,2})?(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""  # a string that ends on its line
+    r"""(?:(?<!\w)[rbuf]{1,2})?(?P<quote>'{3}|"{3})"""  # a multi-line string may start here
+    r"""|(?:(?<!\w)[rbuf]{1,2})?(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""  # a string on a single line
     r"""|\#.*"""
     r"""|(?P<name>[^\W\d]\w*)""",
     re.IGNORECASE,
@@ -21,14 +21,14 @@ KEYWORDS = frozenset(keyword.kwlist)
 
 
 class Utf8(SerDe):
-    """Plain text. Without its own SerDe, a function would receive the line ``42`` as a number."""
+    """SerDe for plain text. With the default SerDe, a function would receive the line ``42`` as a number."""
 
-    def serialize(self, input: str) -> bytes:  # noqa: A002  the name that the contract gives
-        """Return the bytes of a text."""
+    def serialize(self, input: str) -> bytes:  # noqa: A002  name required by the interface
+        """Encode a string."""
         return input.encode()
 
     def deserialize(self, input_bytes: bytes) -> str:
-        """Return the text of bytes; what is not UTF-8 is replaced."""
+        """Decode bytes; invalid UTF-8 is replaced."""
         return input_bytes.decode(errors="replace")
 
 
@@ -39,7 +39,7 @@ class Identifiers(Function):
         self.open_quotes: dict[str, str] = {}
 
     def process(self, input: str, context: Context) -> str | None:  # noqa: A002
-        """Return the identifiers of a line, separated by spaces; None, for no output, if there are none."""
+        """Return the identifiers of a line, separated by spaces, or None for no output."""
         file = context.get_message_key()
         names, quote = names_on(input, self.open_quotes.pop(file, ""))
         if quote:
@@ -48,11 +48,11 @@ class Identifiers(Function):
 
 
 def names_on(line: str, quote: str) -> tuple[list[str], str]:
-    """Return the names on a line, and the quotes of a string that is not closed on it.
+    """Return the names in a line, and the quotes of a string that is still open at its end.
 
     Args:
         line: the line without its line end.
-        quote: the triple quotes of a string that is open from an earlier line, else empty.
+        quote: the triple quotes of a string that an earlier line opened, or empty.
     """
     names: list[str] = []
     place = 0

@@ -1,4 +1,4 @@
-"""The Spark function of ``magnetar demo``, as a user would write it: counts the words of all messages together."""
+"""The Spark function of ``magnetar demo``, as a user would write it: counts the words of all messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def process(df: Any, context: Any) -> Any:
-    """Return a message for each word, with the word as key and its count as value."""
+    """Return one message per word, with the word as key and its count as value."""
     words = df.selectExpr("explode(split(cast(value AS string), ' ')) AS word")
     context.get_logger().info("counting the words of %s", ", ".join(context.get_input_topics()))
     return words.groupBy("word").count().selectExpr("cast(word AS binary) AS __key", "cast(count AS string) AS value")

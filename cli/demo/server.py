@@ -23,11 +23,11 @@ OWN_NAMES = ("data", "files", "identifiers", "ready.json", "standalone.log")
 
 
 class DemoServer:
-    """A standalone server in a directory. It always ends with this process, unless it is to be kept.
+    """A standalone server in a directory; it ends with this process unless it is kept.
 
     Attributes:
-        directory: directory of data, log and ready file.
-        addresses: content of its ready file.
+        directory: directory for data, log and ready file.
+        addresses: content of the ready file.
     """
 
     def __init__(self, directory: Path, *, is_kept: bool = False) -> None:
@@ -46,7 +46,7 @@ class DemoServer:
         """Start the server and wait until it is ready.
 
         Raises:
-            Failure: an earlier demo is still running, or the server did not start; the message says why.
+            Failure: an earlier demo is still running, or the server did not start; the message contains the reason.
         """
         ready_file = self.directory / "ready.json"
         self._refuse_second(ready_file)
@@ -67,9 +67,9 @@ class DemoServer:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not ready_file.exists():
             if self._process.poll() is not None:
-                raise Failure(f"it ended with code {self._process.returncode}: {self.last_words()}")
+                raise Failure(f"the server exited with code {self._process.returncode}: {self.last_words()}")
             if time.monotonic() > deadline_s:
-                raise Failure(f"it was not ready after {START_TIMEOUT_S:g} s: {self.last_words()}")
+                raise Failure(f"the server was not ready after {START_TIMEOUT_S:g} s: {self.last_words()}")
             time.sleep(POLL_S)
         self.addresses = json.loads(ready_file.read_text())
 
@@ -86,7 +86,7 @@ class DemoServer:
             process.wait()
 
     def clean_up(self) -> None:
-        """Remove the demo's files; other files in the directory are not touched."""
+        """Remove the demo's files; other files in the directory are kept."""
         for name in OWN_NAMES:
             path = self.directory / name
             if path.is_dir():
@@ -99,7 +99,7 @@ class DemoServer:
     def last_words(self) -> str:
         """Return the end of the server's log."""
         if not self.log_file.exists():
-            return "no log was written"
+            return "no log file exists"
         lines = self.log_file.read_text(errors="replace").strip().splitlines()
         return " / ".join(lines[-LOG_LINES_SHOWN:]) or "its log is empty"
 
@@ -113,5 +113,6 @@ class DemoServer:
         if b"magnetar" in title:
             stop = f"kill -{signal.SIGTERM.name} {pid}"
             raise Failure(
-                f"a demo still runs there as process {pid}; stop it with `{stop}` or give --directory another"
+                f"another demo is running in this directory as process {pid}: stop it with `{stop}` or use another"
+                " --directory"
             )

@@ -26,7 +26,7 @@ _TARGET = Target("public", "default", NAME)
 
 
 def why_not() -> str:
-    """Return why the Spark step is skipped; empty if it is not."""
+    """Return the reason to skip the Spark step, or an empty string."""
     try:
         check_ready("local[*]")
     except InvalidConfig as exc:
@@ -35,7 +35,7 @@ def why_not() -> str:
 
 
 def deploy_spark(rest: Admin) -> None:
-    """Create the function before messages are sent, so that its subscription retains them."""
+    """Create the function; call this before messages are sent, so that its subscription retains them."""
     config = {
         "className": f"{FUNCTION_FILE.stem}.process",
         "inputs": [WORDS],
@@ -51,7 +51,7 @@ def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> 
     """Run the function on all streamed messages, compare each count, and return the duration in seconds.
 
     Raises:
-        Failure: the run failed, or a count differs; the message says which.
+        Failure: the run failed, or a count differs; the message contains the details.
     """
     began_s = time.monotonic()
     rest = Admin(admin_url)
@@ -64,12 +64,12 @@ def count_by_spark(service_url: str, admin_url: str, expected: Counter[str]) -> 
     found = asyncio.run(_read(service_url))
     if found != expected:
         word = next(word for word in {**found, **expected} if found[word] != expected[word])
-        raise Failure(f"Spark counted {word!r} {found[word]:,} times, a direct loop {expected[word]:,}")
+        raise Failure(f"Spark counted {word!r} {found[word]:,} times, but a direct loop {expected[word]:,} times")
     return took_s
 
 
 async def _read(service_url: str) -> Counter[str]:
-    """Return the function's outputs; duplicates are counted twice, so that the comparison fails."""
+    """Return the function's output counts; duplicates are added, so that the comparison fails."""
     counts: Counter[str] = Counter()
     async with AsyncClient(service_url) as client:
         reader = await client.create_reader(COUNTS, EARLIEST)

@@ -1,4 +1,4 @@
-"""The demo's main step: starts the source, follows the counting, and shows progress."""
+"""The demo's main step: starts the source, waits until all lines are counted, and shows progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .corpus import Corpus
 LINES = "persistent://public/default/demo-lines"
 WORDS = "persistent://public/default/demo-identifiers"
 LATER = "public/default/spark-count"
-"""The subscription of the function that runs after streaming."""
+"""Subscription of the function that runs after streaming."""
 LOOK_EVERY_S = 0.5
 STALLED_S = 60.0
 SHOW_EVERY_S_IN_A_PIPE = 5.0
@@ -31,9 +31,9 @@ class Progress:
     Attributes:
         sent: lines sent by the source and stored by the broker.
         kept: outputs of the first function, which the sink stores.
-        first_s, last_s: when the first line was sent, and when the last was counted.
-        done: messages processed by each function.
-        backlogs: messages not yet processed by each function.
+        first_s, last_s: time when the first line was sent, and when the last was counted.
+        done: number of messages processed by each function.
+        backlogs: number of messages not yet processed by each function.
     """
 
     sent: int = 0
@@ -50,10 +50,10 @@ class Progress:
 
 
 async def stream(corpus: Corpus, files: Path, admin_url: str) -> Progress:
-    """Send the lines of the files, and return once all of them were counted and stored.
+    """Send the lines of the files, and wait until all of them are counted and stored.
 
     Raises:
-        Failure: there was no progress for a minute.
+        Failure: no progress was made for a minute.
     """
     lay_out(corpus, files)
     lines = corpus.count_lines()
@@ -83,7 +83,7 @@ async def _watch(admin_url: str, progress: Progress, expected: int) -> None:
         if state != before:
             before, moved_s = state, now_s
         elif now_s - moved_s > STALLED_S:
-            raise Failure(f"nothing moved for {STALLED_S:g} s, the functions' backlogs are {progress.backlogs}")
+            raise Failure(f"no progress for {STALLED_S:g} s, the functions' backlogs are {progress.backlogs}")
         is_done = progress.sent >= expected and not _backlog(lines) and not _backlog(words)
         if is_terminal or is_done or now_s - shown_s >= SHOW_EVERY_S_IN_A_PIPE:
             shown_s = now_s
@@ -97,14 +97,14 @@ def _topic_stats(rest: Admin, topic: str) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = rest.get(f"/admin/v2/{topic.replace('://', '/')}/stats", getPreciseBacklog=True)
     except Failure as exc:
-        if "HTTP 404" in exc.message:  # nothing published there yet
+        if "HTTP 404" in exc.message:  # nothing was published on it yet
             return {}
         raise
     return answer
 
 
 def _done(stats: dict[str, Any]) -> int:
-    """Return roughly how many messages of a topic all running functions have acknowledged; for display only."""
+    """Return the approximate number of messages acknowledged by all running functions; for display only."""
     return min((found["msgOutCounter"] - found["unackedMessages"] for found in _running(stats)), default=0)
 
 
@@ -114,7 +114,7 @@ def _backlog(stats: dict[str, Any]) -> int:
 
 
 def _running(stats: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the functions' subscriptions, except the Spark function's, which runs at the end."""
+    """Return the functions' subscriptions, except that of the Spark function, which runs at the end."""
     return [found for name, found in stats.get("subscriptions", {}).items() if name != LATER]
 
 

@@ -25,13 +25,13 @@ _ALL = 1_000_000
 
 
 class Writer(NamedTuple):
-    """Functions or sinks, for these commands.
+    """The kind of component these commands act on, functions or sinks.
 
     Attributes:
         kind: ``function`` or ``sink``.
-        options: adds the flags that name a function or sink to a command.
-        full_name: returns the ``tenant/namespace/name`` that the flags name; raises Failure.
-        topics: returns its dead-letter topics; raises Failure if it has none or does not exist.
+        options: adds the flags for the name of a function or sink to a command.
+        full_name: returns ``tenant/namespace/name`` from the flags; raises Failure.
+        topics: returns its dead-letter topics; raises Failure if there are none, or the component does not exist.
     """
 
     kind: str
@@ -44,13 +44,13 @@ def dead_letter_commands(writer: Writer) -> click.Group:
     """Return the commands ``list``, ``show`` and ``replay``."""
     group = Group(
         "dead-letters",
-        help=f"""Look at the messages that a {writer.kind} has given up, and send them back.
+        help=f"""Inspect and replay messages that a {writer.kind} failed to process.
 
-        They are in its dead-letter topic, on a subscription that keeps them until they are replayed.""",
+        They are in its dead-letter topic, on a subscription that retains them until they are replayed.""",
     )
 
     def find(rest: Admin, target: dict[str, str | None], private_key: str | None = None) -> list[Letters]:
-        """Return the topics with letters; topics that do not exist yet are skipped, not created."""
+        """Return the topics with dead letters; missing topics are skipped, not created."""
         cluster, name = current(click.get_current_context()), writer.full_name(**target)
         topics = [topic for topic in writer.topics(rest, **target) if _exists(rest, topic)]
         return [Letters(cluster, topic, name, private_key) for topic in topics]
@@ -63,15 +63,15 @@ def dead_letter_commands(writer: Writer) -> click.Group:
                     read_ones += await read(letters, limit - len(read_ones))
                 except CryptoError as error:
                     raise Failure(
-                        f"{error}: give --encryption-key-value, the URI of the private key of the letters"
+                        f"{error}: add --encryption-key-value with the URI of the dead letters' private key"
                     ) from error
         return read_ones
 
-    @rest_command(group, "list", help=f"List the letters of a {writer.kind} that were not replayed, the oldest first.")
+    @rest_command(group, "list", help=f"List the dead letters of a {writer.kind} that were not replayed, oldest first.")
     @writer.options
     @private_key_option
     @click.option(
-        "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, help="Show the oldest N at most."
+        "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, help="Show at most the oldest N."
     )
     def list_letters(rest: Admin, /, limit: int, private_key: str | None, **target: str | None) -> Record:
         found = asyncio.run(read_all(find(rest, target, private_key), limit))
@@ -82,36 +82,38 @@ def dead_letter_commands(writer: Writer) -> click.Group:
     @private_key_option
     @click.argument("letter_id", metavar="ID")
     def show(rest: Admin, /, letter_id: str, private_key: str | None, **target: str | None) -> Record:
-        """Show the letter with an ID that `list` names: content, origin, exception and traceback."""
+        """Show a letter by its ID from `list`: content, origin, exception and traceback."""
         for one in asyncio.run(read_all(find(rest, target, private_key), _ALL)):
             if one["id"] == letter_id:
                 return Record(one)
-        raise Failure(f"there is no letter {letter_id!r}: `{writer.kind}s dead-letters list` shows the existing ones")
+        raise Failure(
+            f"dead letter {letter_id!r} does not exist: run `{writer.kind}s dead-letters list` to list the ids"
+        )
 
     example = f"\b\nmagnetar {writer.kind}s dead-letters replay --name {_EXAMPLES[writer.kind]} --dry-run"
 
     @rest_command(group, "replay", epilog=example)
     @writer.options
     @click.argument("letter_ids", nargs=-1, metavar="[ID]...")
-    @click.option("--to", metavar="TOPIC", help="Send them there, instead of to the topics that they came from.")
-    @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+    @click.option("--to", metavar="TOPIC", help="Send them to this topic instead of their original topics.")
+    @click.option("--dry-run", is_flag=True, help="Show what would be sent without sending it.")
     def replay_letters(
         rest: Admin, /, letter_ids: tuple[str, ...], to: str | None, dry_run: bool, **target: str | None
     ) -> Line:
-        """Send letters back as the messages that they were: those with the given IDs, or all.
+        """Replay letters with the given IDs, or all, to their original topics.
 
-        Each leaves the list when its message is stored. If the connection breaks in between, one may be sent twice.
-        Encrypted letters are not sent back, because they would be in the clear then.
+        A letter is removed from the list once its message is stored. If the connection breaks, one may be sent twice.
+        Encrypted letters are not replayed, because they would be sent unencrypted.
         """
         done = asyncio.run(_replay_all(find(rest, target), letter_ids, to, is_dry_run=dry_run))
         verb = "would be replayed" if dry_run else "replayed"
         if done.missing:
             were = "would be" if dry_run else "were"
             missing = ", ".join(done.missing)
-            raise Failure(f"{len(done.sent)} letters {were} replayed; there is no letter {missing}")
+            raise Failure(f"{len(done.sent)} letters {were} replayed; these do not exist: {missing}")
         text = f"{len(done.sent)} letters {verb}"
         if done.without_topic:
-            text += f"; {len(done.without_topic)} do not say where they came from and stay: give --to TOPIC"
+            text += f"; {len(done.without_topic)} without an original topic remain: replay them with --to TOPIC"
         return Line(text, {"replayed": done.sent, "withoutTopic": done.without_topic, "dryRun": dry_run})
 
     return group
@@ -121,7 +123,7 @@ _EXAMPLES = {"function": "exclamation", "sink": "archive"}
 
 
 async def _replay_all(found: Sequence[Letters], ids: Sequence[str], to: str | None, *, is_dry_run: bool) -> Replayed:
-    """Replay letters of several topics; raises Failure if they are held by another consumer."""
+    """Replay letters of several topics; raise Failure if another consumer holds them."""
     whole = Replayed(missing=sorted(set(ids)))
     for letters in found:
         if ids and not whole.missing:
@@ -129,11 +131,12 @@ async def _replay_all(found: Sequence[Letters], ids: Sequence[str], to: str | No
         try:
             done = await replay(letters, whole.missing, to, is_dry_run=is_dry_run)
         except ConsumerBusy as error:
-            raise Failure(f"another consumer holds the letters alone: {error}") from error
+            raise Failure(f"another consumer has exclusive access to the dead letters: {error}") from error
         except CryptoError as error:
             raise Failure(
-                f"{error}: encrypted letters would be sent back in the clear; read them with `dead-letters show"
-                " --encryption-key-value URI`, and send them with `produce --encryption-key-name NAME`"
+                f"{error}: encrypted letters cannot be replayed, as they would be sent unencrypted: read them with"
+                " `dead-letters show --encryption-key-value URI`, and send them with `produce --encryption-key-name"
+                " NAME`"
             ) from error
         whole.sent += done.sent
         whole.without_topic += done.without_topic
@@ -156,8 +159,8 @@ def _function_topics(rest: Admin, **target: str | None) -> Sequence[str]:
     topic = (rest.get(found.path) or {}).get("deadLetterTopic")
     if not topic:
         raise Failure(
-            f"function {found.name} has no dead-letter topic; give it one: functions update --name {found.name}"
-            " --max-message-retries N --dead-letter-topic TOPIC"
+            f"function {found.name} has no dead-letter topic: set one with `functions update --name {found.name}"
+            " --max-message-retries N --dead-letter-topic TOPIC`"
         )
     return (topic,)
 
@@ -168,12 +171,12 @@ def _function_name(**target: str | None) -> str:
 
 
 def letters_table(found: list[dict[str, Any]]) -> Table:
-    """Return letters, one per row."""
+    """Return a table of letters, one per row."""
     rows = []
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["publishTime"] / 1000))
         rows.append((one["id"], when, one["topic"], one["messageId"], one["tries"], summary(one["exception"] or "")))
-    return Table(("id", "given up at", "topic", "message", "tries", "exception"), rows)
+    return Table(("id", "failed at", "topic", "message", "tries", "exception"), rows)
 
 
 dead_letters = dead_letter_commands(Writer("function", target_options, _function_name, _function_topics))

@@ -1,4 +1,4 @@
-"""``magnetar functions``: create, change, watch and remove functions."""
+"""``magnetar functions``: create, update, monitor and delete functions."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ magnetar functions create --py exclamation.py --classname exclamation.process \\
 
 @click.group(cls=Group, not_here=PULSAR_COMMANDS["functions"])
 def functions() -> None:
-    """Create, change and watch functions."""
+    """Create, update and monitor functions."""
 
 
 def package_part(package: str, flag: str = "--py") -> dict[str, tuple[str | None, str | bytes, str]]:
-    """Return the request part with the code, or with its URL.
+    """Return the request part that contains the code or its URL.
 
     Raises:
         Failure: the file is missing or unreadable.
@@ -70,7 +70,7 @@ def package_part(package: str, flag: str = "--py") -> dict[str, tuple[str | None
         return {"url": (None, package, "text/plain")}
     path = Path(package)
     if path.is_dir():
-        raise Failure(f"{flag} {package} is a directory; zip it (`cd {package} && zip -r ../package.zip .`)")
+        raise Failure(f"{flag} {package} is a directory: zip it (`cd {package} && zip -r ../package.zip .`)")
     try:
         content = path.read_bytes()
     except FileNotFoundError as exc:
@@ -81,7 +81,7 @@ def package_part(package: str, flag: str = "--py") -> dict[str, tuple[str | None
 
 
 def config_part(config: dict[str, Any]) -> dict[str, tuple[str | None, str | bytes, str]]:
-    """Return the request part with the config."""
+    """Return the request part that contains the config."""
     return {"functionConfig": (None, json.dumps(config), "application/json")}
 
 
@@ -100,15 +100,15 @@ def prepare(flags: dict[str, Any]) -> dict[str, Any]:
 @function_options
 @wait_options
 def create(rest: Admin, /, **flags: Any) -> str:
-    """Deploy a function, and wait until all its instances run."""
+    """Deploy a function, and wait until all its instances are running."""
     wait = take_wait(flags)
     config = prepare(flags)
     is_statement = config.get("sql") is not None
     if not config.get("className") and not is_statement:
-        raise Failure("No Function Classname specified: give --classname module.Class or module.function")
+        raise Failure("No Function Classname specified: use --classname module.Class or module.function")
     package = config.get("py")
     if not (package or is_statement or config.get("jar") or config.get("go") or config.get("functionType")):
-        raise Failure("no code given: add --py FILE (a .py, .zip or .whl file)")
+        raise Failure("no code specified: add --py FILE (a .py, .zip or .whl file)")
     parts = config_part(config) | (package_part(str(package)) if package else {})
     path = _path(config)
     wait_until_up(rest, path, rest.deploy("POST", path, parts), wait)
@@ -118,12 +118,12 @@ def create(rest: Admin, /, **flags: Any) -> str:
 @rest_command(functions, has_output=False)
 @target_options
 @function_options
-@click.option("--update-auth-data", is_flag=True, help="Have it run as you from now on, with your credentials.")
-@click.option("--keep-state", is_flag=True, help="Keep the state of the version before, for rollback --with-state.")
+@click.option("--update-auth-data", is_flag=True, help="Run it with your credentials from now on.")
+@click.option("--keep-state", is_flag=True, help="Keep the state of the previous version, for rollback --with-state.")
 @rollback_option
 @wait_options
 def update(rest: Admin, /, **flags: Any) -> str:
-    """Change a function, and wait until all its instances run; options that are not given stay unchanged."""
+    """Update a function, and wait until all its instances are running; omitted options keep their values."""
     wait, rolls_back, keeps_state = take_wait(flags), flags.pop("rolls_back"), flags.pop("keep_state")
     options = {"updateAuthData": flags.pop("update_auth_data")}
     config = prepare(flags)
@@ -145,7 +145,7 @@ def _path(config: dict[str, Any]) -> str:
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
 def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names | Record:
-    """List the functions of a namespace: on a terminal with their states, else their names."""
+    """List the functions of a namespace, on a terminal with their states."""
     path = f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}"
     none = f"no functions in {tenant}/{namespace}"
     if not wants_table(click.get_current_context()):
@@ -157,7 +157,7 @@ def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names | Recor
 
 
 def list_table(found: list[dict[str, Any]]) -> Table:
-    """Return functions, one per row, followed by the reasons why some are not running."""
+    """Return a table of functions, followed by the errors of those that are not running."""
     rows = [
         (one["name"], one["state"], f"{one['numRunning']} of {one['numInstances']}", one["processingGuarantees"])
         for one in found
@@ -167,7 +167,7 @@ def list_table(found: list[dict[str, Any]]) -> Table:
 
 
 def status_table(status: dict[str, Any]) -> Table:
-    """Return a function's status with one row per instance, followed by the last error of each."""
+    """Return a function's status, one row per instance, followed by the last error of each instance."""
     rows, errors = [], []
     works_in_runs = any("run" in instance["status"] for instance in status.get("instances", []))
     for instance in status.get("instances", []):
@@ -192,7 +192,7 @@ def status_table(status: dict[str, Any]) -> Table:
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
-    """Return a function's statistics with one row per instance and one for the total."""
+    """Return a function's statistics, one row per instance and one for the total."""
     fields = ("receivedTotal", "processedSuccessfullyTotal", "userExceptionsTotal", "systemExceptionsTotal")
 
     def row(name: object, record: dict[str, Any]) -> tuple[object, ...]:
@@ -206,13 +206,13 @@ def stats_table(stats: dict[str, Any]) -> Table:
 
 
 STATUS = Call(
-    "status", "GET", "/status", "Show a function's status: whether it runs, its counters, its last errors.",
+    "status", "GET", "/status", "Show a function's status, counters and latest errors.",
     # A single instance's status is not shown as a table.
     show=lambda status: Record(status, status_table if "instances" in status else None),
 )  # fmt: skip
 Subject(lambda **target: find_target(**target).path, [target_options]).commands(
     functions,
-    Call("delete", "DELETE", "", "Stop a function and remove it.", "Deleted successfully"),
+    Call("delete", "DELETE", "", "Stop and delete a function.", "Deleted successfully"),
     Call("get", "GET", "", "Show a function's config."),
 )
 Subject(find_path, [instance_options]).commands(
@@ -228,10 +228,10 @@ Subject(find_path, [instance_options]).commands(
         refusals=STARTED,
     ),
     Call(
-        "stop", "POST", "/stop", "Stop a function; it keeps its place in its inputs.", "Stopped successfully",
+        "stop", "POST", "/stop", "Stop a function; it keeps its position in its inputs.", "Stopped successfully",
         refusals=STOPPED,
     ),
-    Call("restart", "POST", "/restart", "Stop and start a function.", "Restarted successfully"),
+    Call("restart", "POST", "/restart", "Restart a function.", "Restarted successfully"),
 )  # fmt: skip
 
 
@@ -241,7 +241,7 @@ Subject(find_path, [instance_options]).commands(
 @click.option(
     "--from-topic",
     is_flag=True,
-    help="Read the function's log topic, also for what was logged on workers that are gone.",
+    help="Read the function's log topic, including logs from removed workers.",
 )
 @private_key_option
 def logs(
@@ -254,9 +254,9 @@ def logs(
     private_key: str | None,
     **target: str | None,
 ) -> None:
-    """Print what a function's instances logged: print, logging and tracebacks."""
+    """Print the logs of a function's instances: output of print and logging, and tracebacks."""
     if private_key is not None and not from_topic:
-        raise Failure("--encryption-key-value is for --from-topic: log files are not encrypted")
+        raise Failure("--encryption-key-value requires --from-topic: log files are not encrypted")
     if from_topic:
         _print_topic_log(rest, instance_id, tail, follow, private_key, target)
     else:
@@ -277,23 +277,25 @@ def _print_topic_log(
     topic = (rest.get(found.path) or {}).get("logTopic")
     if not topic:
         raise Failure(
-            f"function {found.name} has no log topic; give it one for what it logs from now on:"
-            f" functions update --name {found.name} --log-topic TOPIC"
+            f"function {found.name} has no log topic: set one for future logs with `functions update --name"
+            f" {found.name} --log-topic TOPIC`"
         )
     cluster = current(click.get_current_context())
     logs = TopicLogs(cluster, topic, f"{found.tenant}/{found.namespace}/{found.name}", instance_id, private_key)
     try:
         asyncio.run(logs.read(tail, click.echo, follow=follow))
     except CryptoError as error:
-        raise Failure(f"{error}: give --encryption-key-value, the URI of the private key of the log topic") from error
+        raise Failure(f"{error}: add --encryption-key-value with the URI of the log topic's private key") from error
 
 
 @rest_command(functions)
 @target_options
 @click.option("--destination-file", "--destinationFile", required=True, metavar="FILE", help="Destination file.")
-@click.option("--path", "package_path", metavar="PATH", help="Path of a stored package, instead of a function's own.")
+@click.option(
+    "--path", "package_path", metavar="PATH", help="Download the package at this path instead of a function's code."
+)
 def download(rest: Admin, /, destination_file: str, package_path: str | None, **target: str | None) -> str:
-    """Save the code of a function."""
+    """Download a function's code."""
     source = "/admin/v3/functions" if package_path is not None else find_target(**target).path
     with (
         rest.stream(f"{source}/download", {"path": package_path}) as pieces,
@@ -308,19 +310,21 @@ def download(rest: Admin, /, destination_file: str, package_path: str | None, **
     functions, "reset-cursor", epilog="\b\nmagnetar functions reset-cursor --name exclamation --message-id earliest"
 )
 @target_options
-@click.option("-t", "--time", "back", metavar="DURATION", help="To the first message after that long ago, such as 10m.")
+@click.option(
+    "-t", "--time", "back", metavar="DURATION", help="Reset to the first message after this time ago, such as 10m."
+)
 @click.option(
     "-m", "--messageId", "--message-id", "message_id",
     help="Position: latest, earliest, ledger:entry or ledger:entry:partition.",
 )  # fmt: skip
-@click.option("--topic", help="Only this input topic, of several or of a pattern's.")
+@click.option("--topic", help="Input topic to reset (default: all).")
 def reset_cursor(
     rest: Admin, /, back: str | None, message_id: str | None, topic: str | None, **target: str | None
 ) -> str:
-    """Have a function begin again at an earlier or later message of its inputs.
+    """Reset a function to an earlier or later message of its inputs.
 
-    Its instances stop, the cursors move, and the instances start again. Under EFFECTIVELY_ONCE this is the only way to
-    process messages again: `topics reset-cursor` alone brings them back, and they are skipped as done.
+    This stops the instances, moves the cursors and restarts the instances. With EFFECTIVELY_ONCE, this is the only way
+    to reprocess messages: after `topics reset-cursor` alone, they are redelivered but skipped as already processed.
     """
     from ..topics.subscriptions import parse_place  # imports the client's libraries
 

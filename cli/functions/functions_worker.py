@@ -1,4 +1,4 @@
-"""``magnetar functions-worker``: the workers and their instances."""
+"""``magnetar functions-worker``: inspect and manage workers and their instances."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DRAIN_TIMEOUT_S = 60.0
 
 @click.group("functions-worker", cls=Group, not_here=PULSAR_COMMANDS["functions-worker"])
 def functions_worker() -> None:
-    """Inspect the workers and their instances."""
+    """Inspect and manage workers and their instances."""
 
 
 def show_each(records: list[Any]) -> None:
-    """Print records one by one like Pulsar's tool; with ``-o json`` as one array."""
+    """Print records one by one, like Pulsar's tool, or as one array with ``-o json``."""
     if current(click.get_current_context()).output == "json":
         print_json(records)
     else:
@@ -56,27 +56,27 @@ def show_assignments(assignments: dict[str, list[str]]) -> None:
 Subject(lambda: "/admin/v2/worker").commands(
     functions_worker,
     Call("get-cluster", "GET", "/cluster", "Show the workers.", show=show_workers),
-    Call("get-cluster-leader", "GET", "/cluster/leader", "Show the leader."),
-    Call("get-function-assignments", "GET", "/assignments", "Show the assignments.", show=show_assignments),
+    Call("get-cluster-leader", "GET", "/cluster/leader", "Show the leader of the workers."),
+    Call("get-function-assignments", "GET", "/assignments", "Show the instances by worker.", show=show_assignments),
     Call(
-        "rebalance", "PUT", "/rebalance", "Spread the instances evenly over the workers.",
+        "rebalance", "PUT", "/rebalance", "Distribute the instances evenly among the workers.",
         "Rebalance command sent successfully",
     ),
 )  # fmt: skip
 Subject(lambda: "/admin/v2/worker-stats").commands(
     functions_worker,
     Call(
-        "function-stats", "GET", "/functionsmetrics", "Show the counters of all instances of the answering worker.",
+        "function-stats", "GET", "/functionsmetrics", "Show the counters of all instances on the contacted worker.",
         show=show_each,
     ),
-    Call("monitoring-metrics", "GET", "/metrics", "Show the counters of the answering worker."),
+    Call("monitoring-metrics", "GET", "/metrics", "Show the counters of the contacted worker."),
 )  # fmt: skip
 
 
 @rest_command(functions_worker)
-@click.option("--worker-id", required=True, help="Id of the worker to drain, as get-cluster shows it.")
+@click.option("--worker-id", required=True, help="Id of the worker to drain, from get-cluster.")
 def drain(rest: Admin, /, worker_id: str) -> str:
-    """Move all instances away from a worker and wait until it runs none; it gets no new ones until it has left."""
+    """Move all instances off a worker and wait until it has none; it is assigned new ones only after a restart."""
     path = "/admin/v2/worker/leader/drain"
     deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
     rest.put(path, workerId=worker_id)
@@ -87,6 +87,6 @@ def drain(rest: Admin, /, worker_id: str) -> str:
         if found["status"] == "ERROR":
             raise Failure(f"draining {worker_id} failed: {found.get('lastError') or 'no reason given'}")
         if time.monotonic() > deadline_s:
-            raise Failure(f"{worker_id} still runs something after {DRAIN_TIMEOUT_S:g} s; look at its log")
+            raise Failure(f"{worker_id} is still running instances after {DRAIN_TIMEOUT_S:g} s: check its log")
         time.sleep(0.1)
-    return f"{worker_id} runs nothing any more"
+    return f"{worker_id} no longer runs any instances"

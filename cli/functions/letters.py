@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ...client.consumers.received import Message
 
 QUIET_S = 1.0
-"""Time without further letters after which there are none left, in seconds."""
+"""Time without further letters after which the backlog is considered read, in seconds."""
 FIRST_S = 10.0
-"""How long to wait for the first letter if the broker reports one, in seconds; another consumer may hold it."""
+"""How long to wait for the first letter if the broker reports a backlog, in seconds; another consumer may hold it."""
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 _NOWHERE = (-1, -1)
 _OURS = frozenset(
@@ -38,7 +38,7 @@ class Letters:
 
     Attributes:
         cluster: address and credentials.
-        topic: its dead-letter topic, which several functions may share.
+        topic: dead-letter topic, which several functions may share.
         function: ``tenant/namespace/name``.
         private_key: URI of the key of encrypted letters.
     """
@@ -50,14 +50,14 @@ class Letters:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[AsyncClient, AsyncIterator[Message], Any]]:
-        """Provide a client, the letters not replayed yet, oldest first, and their consumer.
+        """Provide a client, the letters that were not replayed, oldest first, and their consumer.
 
-        Closing the consumer releases unacknowledged letters. Letters of other functions on the topic are skipped: they
-        are also on those functions' subscriptions, and acknowledged on this one.
+        Closing the consumer releases unacknowledged letters. Letters of other functions on the topic are acknowledged
+        and skipped, as those functions have their own subscriptions.
 
         Raises:
             Failure: the broker cannot be reached.
-            CryptoError: while iterating, at a letter that the key does not decrypt.
+            CryptoError: while iterating, if the key does not decrypt a letter.
         """
         from ...client.config import ConsumerConfig
 
@@ -72,7 +72,7 @@ class Letters:
                 await consumer.close()
 
     async def _own(self, consumer: Consumer | MergedConsumer) -> AsyncIterator[Message]:
-        """Yield the letters present at the start: a replayed message may fail again at once, as a new letter."""
+        """Yield the letters present at the start, as a replayed message may fail again and become a new letter."""
         ends, has_none = await _ends(consumer)
         if has_none:
             return
@@ -107,7 +107,7 @@ async def _ends(consumer: Consumer | MergedConsumer) -> tuple[dict[str, tuple[in
 
 
 def record_of(letter: Message) -> dict[str, Any]:
-    """Return a letter as JSON; a payload that is not text is shown in hexadecimal."""
+    """Return a letter as JSON, with a binary payload in hexadecimal."""
     properties = letter.properties
     return {
         "id": str(letter.message_id),
@@ -168,8 +168,8 @@ async def replay(letters: Letters, ids: Collection[str], to: str | None, *, is_d
     Args:
         letters: the letters.
         ids: ids to replay; empty for all current letters.
-        to: a different topic for all of them.
-        is_dry_run: send nothing.
+        to: topic for all letters; None for their original topics.
+        is_dry_run: only return the result, without sending.
     """
     done, wanted = Replayed(), set(ids)
     async with letters.opened() as (client, own, consumer):
@@ -199,7 +199,7 @@ class _WayBack:
     """The producers for replayed letters."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Create it without producers; `send` opens them."""
+        """Create an empty set of producers; `send` opens them."""
         self._client = client
         self._producers: dict[tuple[str, bool], Any] = {}
 

@@ -21,12 +21,12 @@ from .functions import REMOTE_PREFIXES
 
 
 def local_function(content: dict[str, Any], around: Surroundings, first_instance: int = 0) -> LocalRun:
-    """Return the local run of a function.
+    """Return the settings of a function's local run.
 
     Args:
-        content: its config, as it would be sent to a worker.
+        content: its config, as sent to a worker.
         around: addresses, credentials and other surroundings.
-        first_instance: the number of the first instance.
+        first_instance: number of the first instance.
 
     Raises:
         MagnetarError: the config or the package is rejected, as by `create`.
@@ -36,7 +36,9 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
     names: dict[str, Any] = {name: str(content[name]) for name in _NAMES if content.get(name)}
     config = with_defaults(replace(sent, runtime_env=sent.runtime_env or "thread", **names))
     if config.runtime_env == SPARK:
-        raise Failure("runtimeEnv spark has its driver on a worker; create the function, or give --runtime thread")
+        raise Failure(
+            "localrun does not support runtimeEnv spark, which requires a worker: use create, or --runtime thread"
+        )
     check(config)
     with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
         package = unpacked(code, Path(directory))
@@ -48,7 +50,7 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
             first_instance=first_instance, secrets_provider=around.secrets_provider,
             secrets_config=around.secrets_config, security=around.security,
         )  # fmt: skip
-        if not local.is_direct:  # a direct run loads the code right away, and fails with the reason
+        if not local.is_direct:  # a direct run loads the code immediately, and reports errors in it
             asyncio.run(check_once(question_of(package, config.class_name or "", config)))
     return local
 
@@ -63,12 +65,12 @@ def code_of(content: dict[str, Any]) -> Path:
         Failure: the config names no code on this machine.
     """
     if content.get("sql") is not None:
-        raise Failure("sql: Spark runs statements, and has its driver on a worker; create the function")
+        raise Failure("localrun does not support sql, which requires Spark on a worker: use create")
     if not content.get("className"):
-        raise Failure("No Function Classname specified: give --classname module.Class or module.function")
+        raise Failure("No Function Classname specified: use --classname module.Class or module.function")
     package = str(content.get("py") or "")
     if not package:
-        raise Failure("no code given: add --py FILE (a .py, .zip or .whl file, or a directory of modules)")
+        raise Failure("no code specified: add --py FILE (a .py, .zip or .whl file, or a directory of modules)")
     if package.startswith(REMOTE_PREFIXES):
-        raise Failure(f"--py {package}: localrun takes code of this machine; download it and give the file")
+        raise Failure(f"--py {package}: localrun only supports local files: download the package and use its path")
     return Path(package)

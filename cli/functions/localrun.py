@@ -1,4 +1,4 @@
-"""``magnetar functions localrun``: a function in the foreground, without a worker."""
+"""``magnetar functions localrun``: runs a function in the foreground, without a worker."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ magnetar functions localrun --py exclamation.py --classname exclamation.process 
 @local_run_options
 @click.option(
     "--web-service-url", cls=QuietOption, metavar="URL",
-    help="Address of the broker's REST interface; else --admin-url before the command.",
+    help="Address of the broker's REST interface (default: the global --admin-url).",
 )  # fmt: skip
 @click.option(
     "--instance-id-offset", "--instanceIdOffset", "instance_id_offset", cls=QuietOption, default=0,
     type=click.IntRange(0, 2**31 - 2), help="Number of the first instance.",
 )  # fmt: skip
-@click.option(
-    "--reload", "reloads", is_flag=True, help="Begin again whenever a file of the code or the config is saved."
-)
+@click.option("--reload", "reloads", is_flag=True, help="Restart whenever a code or config file is saved.")
 @click.pass_context
 def localrun(
     ctx: click.Context,
@@ -44,13 +42,13 @@ def localrun(
     reloads: bool,
     **given: Any,
 ) -> int:
-    """Run a function here, in the foreground, without a worker.
+    """Run a function on this machine, in the foreground, without a worker.
 
-    With one instance (and not --runtime process) it runs in this process: what it prints goes to the terminal, and
-    breakpoint() stops there.
+    A single instance (without --runtime process) runs in this process: its output goes to the terminal, and
+    breakpoint() works.
     """
     from ..local_surroundings import connected
-    from .functions import prepare  # imported here: it imports this module
+    from .functions import prepare  # imported here to avoid an import cycle
     from .local import code_of, local_function  # imports the worker's libraries
 
     surroundings = take_surroundings(given, current(ctx))
@@ -73,7 +71,7 @@ def localrun(
     watched = [code_of(prepared()), *([Path(config_file)] if config_file else [])]
     missing = next((path for path in watched if not path.exists()), None)
     if missing is not None:
-        raise Failure(f"there is no {missing} to watch")
+        raise Failure(f"cannot watch {missing}: it does not exist")
     urls = surroundings.service_url, surroundings.admin_url
     asyncio.run(check_broker(*urls, surroundings.security, "--broker-service-url"))
     return run_reloading(run, watched)

@@ -1,4 +1,4 @@
-"""`--schema-type`: encoding of a message whose value is given as text."""
+"""`--schema-type`: encodes a message value given as text."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ..failure import Failure
 _INTEGERS = {"INT8": ">b", "INT16": ">h", "INT32": ">i", "INT64": ">q"}
 _FLOATS = {"FLOAT": ">f", "DOUBLE": ">d"}
 SCHEMA_TYPES = ("BYTES", "STRING", "JSON", "BOOLEAN", *_INTEGERS, *_FLOATS)
-"""Schemas whose values can be written on a command line; for Avro and Protobuf, a file with the message is needed."""
+"""Schemas whose values can be given on the command line; Avro and Protobuf messages require a file."""
 
 
 def as_message(content: bytes, schema_type: str | None) -> bytes:
-    """Encode a value like Pulsar's clients.
+    """Encode a value as Pulsar's clients do.
 
     Args:
-        content: the value as text.
+        content: the value as a string.
         schema_type: one of `SCHEMA_TYPES`; None for bytes.
 
     Raises:
-        Failure: the text is not a valid value of the schema type.
+        Failure: the value is invalid for the schema type.
     """
     if schema_type in (None, "BYTES"):
         return content
     try:
         return _encoded(content.decode(), str(schema_type))
     except (ValueError, struct.error) as error:
-        why = "it is out of range" if isinstance(error, struct.error) else str(error)
+        why = "out of range" if isinstance(error, struct.error) else str(error)
         shown = content.decode(errors="backslashreplace")[:60]
         raise Failure(f"the message {shown!r} is not a valid value of --schema-type {schema_type}: {why}") from error
 
@@ -41,11 +41,11 @@ def _encoded(text: str, schema_type: str) -> bytes:
         try:
             return struct.pack(_FLOATS[schema_type], value)
         except OverflowError:
-            raise ValueError("it is out of range") from None
+            raise ValueError("out of range") from None
     if schema_type == "BOOLEAN":
         words = {"true": b"\1", "false": b"\0"}
         if text.strip().lower() not in words:
-            raise ValueError("it must be true or false")
+            raise ValueError("expected true or false")
         return words[text.strip().lower()]
     if schema_type == "JSON":
         return json.dumps(_read_json(text), ensure_ascii=False, separators=(",", ":")).encode()

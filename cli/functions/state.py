@@ -1,4 +1,4 @@
-"""``magnetar functions querystate`` and ``putstate``: read and write single keys of a function's state."""
+"""``magnetar functions querystate`` and ``putstate``: read and set keys of a function's state."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NOT_FOUND = 404
 
 @rest_command(None)
 @target_options
-@click.option("-k", "--key", required=True, help="The key.")
-@click.option("-w", "--watch", is_flag=True, help="Repeat every second, also while the key does not exist.")
+@click.option("-k", "--key", required=True, help="Key to read.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat every second, even while the key does not exist.")
 def querystate(rest: Admin, /, key: str, watch: bool, **target: str | None) -> None:
-    """Show the value of a key of a function's state."""
+    """Show the value of a key in a function's state."""
     path = _path(key, target)
     while True:
         try:
@@ -43,12 +43,12 @@ def querystate(rest: Admin, /, key: str, watch: bool, **target: str | None) -> N
 @rest_command(None, epilog=f"\b\n{_PUT_EXAMPLE}")
 @target_options
 @click.option(
-    "-s", "--state", required=True, metavar="JSON", help='The key and its value: {"key": "k", "stringValue": "v"}.'
+    "-s", "--state", required=True, metavar="JSON", help='Key and value, such as {"key": "k", "stringValue": "v"}.'
 )
 def putstate(rest: Admin, /, state: str, **target: str | None) -> str:
-    """Set a key of a function's state.
+    """Set a key in a function's state.
 
-    The value is a stringValue, a byteValue (base64) or a numberValue. What querystate shows may be put again.
+    The value is a stringValue, a byteValue (base64) or a numberValue. The output of querystate is valid input.
     """
     record = _record(state)
     parts = {"state": (None, json.dumps(record), "application/json")}
@@ -67,29 +67,29 @@ def _record(text: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except ValueError as error:
-        raise Failure(f"--state is not JSON: {error}") from error
+        raise Failure(f"--state is not valid JSON: {error}") from error
     if not isinstance(record, dict):
         raise Failure(f"--state must be a JSON object, not {type(record).__name__}")
     if not isinstance(record.get("key"), str) or not record["key"]:
-        raise Failure('--state names no key: give it as {"key": "k", "stringValue": "v"}')
+        raise Failure('--state has no key: expected, for example, {"key": "k", "stringValue": "v"}')
     unknown = sorted(set(record) - {"key", *_VALUES, "version"})
     if unknown:
-        raise Failure(f"--state has the unknown field {unknown[0]}; known: key, {', '.join(_VALUES)}")
+        raise Failure(f"--state has an unknown field {unknown[0]}: expected key, {', '.join(_VALUES)}")
     if all(record.get(name) is None for name in _VALUES):
-        raise Failure(f"--state gives the key {record['key']!r} no value; add one of {', '.join(_VALUES)}")
+        raise Failure(f"--state has no value for key {record['key']!r}: add one of {', '.join(_VALUES)}")
     _check_agreement(record)
     return record
 
 
 def _check_agreement(record: dict[str, Any]) -> None:
-    """Reject several different values. Equal ones are allowed, as any eight bytes are also shown as a number."""
+    """Reject several different values; equal ones are allowed, as querystate also shows any eight bytes as a number."""
     given = [name for name in _VALUES if record.get(name) is not None]
     if len(given) > 1 and not (given[1:] == ["numberValue"] and _shown_number(record) == record["numberValue"]):
-        raise Failure(f"--state gives the key {record['key']!r} several values, {' and '.join(given)}; give one")
+        raise Failure(f"--state has several values for key {record['key']!r}: use only one of {' and '.join(given)}")
 
 
 def _shown_number(record: dict[str, Any]) -> int | None:
-    """Return the number that querystate shows for a text or printed list of bytes, or None if it shows none."""
+    """Return the number that querystate shows for a string or a printed list of bytes, or None."""
     text, data = record.get("stringValue"), record.get("byteValue")
     if isinstance(data, list) and all(isinstance(byte, int) for byte in data):
         found = bytes(byte & 0xFF for byte in data)

@@ -1,4 +1,4 @@
-"""The flags that name a function or specify its config and package."""
+"""The flags for a function's name, config and package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Target:
 
     @property
     def path(self) -> str:
-        """Its REST path."""
+        """The function's REST path."""
         return f"/admin/v3/functions/{segment(self.tenant)}/{segment(self.namespace)}/{segment(self.name)}"
 
 
@@ -38,7 +38,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--name", help="Name of the function."),
         click.option("--namespace", help="Namespace of the function (default: default)."),
         click.option("--tenant", help="Tenant of the function (default: public)."),
-        click.option("--fqfn", metavar="T/N/F", help="The three together: tenant/namespace/name."),
+        click.option("--fqfn", metavar="T/N/F", help="Fully qualified name: tenant/namespace/name."),
     ):
         command = option(command)
     return command
@@ -47,7 +47,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def instance_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags of `target_options` to a command, and ``--instance-id`` for one instance of the function."""
     return target_options(
-        click.option("--instance-id", "--instance", "instance_id", type=int, help="Only this instance.")(command)
+        click.option(
+            "--instance-id", "--instance", "instance_id", type=int, help="Id of a single instance (default: all)."
+        )(command)
     )
 
 
@@ -59,27 +61,27 @@ def split_fqfn(fqfn: str) -> tuple[str, str, str]:
     """
     parts = fqfn.split("/")
     if len(parts) != 3 or not all(parts):
-        raise Failure(f"--fqfn {fqfn!r} must be tenant/namespace/name, three parts that are not empty")
+        raise Failure(f"invalid --fqfn {fqfn!r}: expected tenant/namespace/name")
     return parts[0], parts[1], parts[2]
 
 
 def find_target(fqfn: str | None, tenant: str | None, namespace: str | None, name: str | None) -> Target:
-    """Return the function that the flags name.
+    """Return the function specified by the flags.
 
     Raises:
-        Failure: the name is missing, or was given in two ways.
+        Failure: the name is missing, or is specified twice.
     """
     if fqfn is not None:
         if tenant is not None or namespace is not None or name is not None:
-            raise Failure("--fqfn names the function completely; leave out --tenant, --namespace and --name")
+            raise Failure("--fqfn cannot be combined with --tenant, --namespace or --name")
         return Target(*split_fqfn(fqfn))
     if not name:
-        raise Failure("which function? Give --name (and --tenant, --namespace) or --fqfn tenant/namespace/name")
+        raise Failure("no function specified: add --name (and --tenant, --namespace) or --fqfn tenant/namespace/name")
     return Target(tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, name)
 
 
 def find_path(instance_id: int | None, **target: str | None) -> str:
-    """Return the REST path that the flags of `instance_options` name; raises the same as `find_target`."""
+    """Return the REST path specified by the flags of `instance_options`; raises the same as `find_target`."""
     path = find_target(**target).path
     return path if instance_id is None else f"{path}/{instance_id}"
 
@@ -98,5 +100,5 @@ def complete_names(config: dict[str, Any], fqfn: str | None, tenant: str | None,
     if not config.get("name"):
         name = str(config.get("className") or "").rpartition(".")[2]
         if not name:
-            raise Failure("No Function name specified: give --name, or --classname whose last part becomes the name")
+            raise Failure("No Function name specified: add --name, or --classname, whose last part is the default name")
         config["name"] = name

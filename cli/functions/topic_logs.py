@@ -1,4 +1,4 @@
-"""A function's log, read from its log topic, including lines from workers that are gone."""
+"""A function's log, read from its log topic, including lines from removed workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FUNCTION, INSTANCE, LEVEL = "fqn", "instance", "loglevel"
 
 @dataclass(frozen=True, slots=True)
 class TopicLogs:
-    """Selected lines of a log topic.
+    """The lines of a log topic that match an instance filter.
 
     Attributes:
         cluster: address and credentials.
-        topic: the log topic, which several functions may share.
+        topic: log topic, which several functions may share.
         function: ``tenant/namespace/name``.
         instance_id: show only this instance; None for all.
         private_key: URI of the key of encrypted lines.
@@ -43,7 +43,7 @@ class TopicLogs:
     private_key: str | None = None
 
     async def read(self, tail: int, show: Callable[[str], None], *, follow: bool) -> None:
-        """Show the last lines of the topic, oldest first, and optionally follow new ones.
+        """Show the last lines of the topic, oldest first, and optionally follow it.
 
         Args:
             tail: number of lines.
@@ -80,7 +80,7 @@ class TopicLogs:
                 show(line)
 
     def _lines(self, message: Message) -> list[str]:
-        """Format a message as log file lines; empty if it belongs to another function or instance."""
+        """Format a message like lines of a log file; empty if it belongs to another function or instance."""
         properties = message.properties
         instance = properties.get(INSTANCE, "")
         if properties.get(FUNCTION) != self.function or (

@@ -20,14 +20,16 @@ from .schema_type import SCHEMA_TYPES, as_message
 from .target import Target, find_target, target_options
 
 NO_OUTPUT_HEADER = "Magnetar-No-Output"
-"""Header of a response without output: the reason."""
+"""Response header with the reason why there is no output."""
 POLL_S = 0.2
 LINE_PERIOD_S = 1.0
-"""Minimum interval between progress lines within a stage if the output is not a terminal, in seconds."""
+"""Minimum interval between progress lines of a stage, in seconds, if the output is not a terminal."""
 REQUEST_AGAIN_S = 3.0
-"""Interval at which a run that no worker knows is requested again, under the same id: its worker may have died."""
+"""Interval, in seconds, at which a run unknown to all workers is requested again under its id: its worker may have
+died.
+"""
 LOST_AFTER_S = 60.0
-"""How long a run may be unknown to every worker; the failover of a worker or a restart of the broker takes less."""
+"""How long a run may be unknown to all workers, in seconds; longer than a worker failover or a broker restart."""
 ENDED = ("done", "failed", "cancelled")
 Run = dict[str, Any]
 _Show = Callable[[Run], None]
@@ -35,38 +37,38 @@ _Show = Callable[[Run], None]
 
 @rest_command(None)
 @target_options
-@click.option("--trigger-value", "--triggerValue", help="The message.")
-@click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that holds the message.")
-@click.option("--topic", help="Input topic, needed when there are several.")
+@click.option("--trigger-value", "--triggerValue", help="Value of the message.")
+@click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that contains the message.")
+@click.option("--topic", help="Input topic; required if there are several.")
 @click.option(
     "--schema-type",
     type=click.Choice(SCHEMA_TYPES, case_sensitive=False),
-    help="Type of the message, as the input's schema has it (default: its bytes as they are).",
+    help="Schema type of the message (default: plain bytes).",
 )
-@click.option("--no-wait", is_flag=True, help="Spark: print the id of the run, and do not wait for its end.")
+@click.option("--no-wait", is_flag=True, help="Spark: print the id of the run, and do not wait for its completion.")
 def trigger(rest: Admin, /, no_wait: bool, **flags: str | None) -> None:
-    """Send one message to a function and print what comes out.
+    """Send a message to a function and print its output.
 
-    A function with --runtime spark takes no message: it processes the backlog of its inputs, and the command waits
-    for the end.
+    A function with --runtime spark takes no message: it processes the backlog of its inputs, and the command waits for
+    its completion.
     """
     value, file, topic, schema_type = (
         flags.pop(name) for name in ("trigger_value", "trigger_file", "topic", "schema_type")
     )
     target = find_target(**flags)
     if value is not None and file is not None:
-        raise Failure("give the message once: either --trigger-value TEXT or --trigger-file FILE")
+        raise Failure("--trigger-value and --trigger-file cannot be combined")
     ctx = click.get_current_context()
     if value is None and file is None:
         for flag, given, says in (
-            ("--topic", topic, "where a message goes"),
-            ("--schema-type", schema_type, "what it is"),
+            ("--topic", topic, "the topic of a message"),
+            ("--schema-type", schema_type, "the type of a message"),
         ):
             if given is not None:
-                raise Failure(f"{flag} says {says}; give the message, or leave {flag} out")
+                raise Failure(f"{flag} sets {says}: add --trigger-value or --trigger-file, or remove {flag}")
         _trigger_run(ctx, rest, target, no_wait=no_wait)
     elif no_wait:
-        raise Failure("--no-wait is for a run of a Spark function, which takes no message; leave one of them out")
+        raise Failure("--no-wait cannot be combined with a message: it is only for Spark functions, which take none")
     else:
         _trigger_message(ctx, rest, target, _parts(value, file, topic, schema_type))
 
@@ -107,8 +109,8 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
     config = rest.get(target.path) or {}
     if config.get("runtimeEnv") != "spark":
         raise Failure(
-            "give the message: either --trigger-value TEXT or --trigger-file FILE; only a function with --runtime spark"
-            " is triggered without one"
+            "no message specified: add --trigger-value TEXT or --trigger-file FILE; only functions with --runtime"
+            " spark are triggered without a message"
         )
     run_id = rest.post(f"{target.path}/trigger", noWait=True)["runId"]
     is_json = current(ctx).output == "json"
@@ -123,7 +125,8 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
             run = follow(rest, target, run_id, show)
     except KeyboardInterrupt:
         raise Failure(
-            f"not waited for: run {run_id} goes on; functions status shows it, functions stop ends it"
+            f"stopped waiting; run {run_id} continues: use `functions status` to monitor it, or `functions stop` to"
+            " end it"
         ) from None
     if is_json:
         print_json(run)
@@ -136,7 +139,7 @@ def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bo
     if not is_json:
         took_s = (run["endedMs"] - run["startedMs"]) / 1000
         what = f"{run['rows']:,} rows, {run['tasksDone']} tasks, {took_s:.1f} s"
-        nothing = "the inputs hold nothing that it has not processed"
+        nothing = "all inputs were already processed"
         click.echo(f"run {run_id} is done: {what if run['tasksTotal'] else nothing}")
 
 
@@ -144,7 +147,7 @@ _PAST = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
-    """Follow a run to its end; return its last record."""
+    """Follow a run until its completion, and return its last record."""
     known_s = requested_s = time.monotonic()
     trouble = ""
     while True:
@@ -152,7 +155,7 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
             status = rest.get(f"{target.path}/0/status") or {}
         except Failure as exc:
             if exc.status == 404:
-                raise Failure(f"run {run_id} has no end: the function was deleted meanwhile") from exc
+                raise Failure(f"run {run_id} was aborted: the function was deleted") from exc
             status, trouble = {}, str(exc)
         now_s = time.monotonic()
         run: Run = status.get("run") or {}
@@ -162,8 +165,10 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
             if run["stage"] in ENDED:
                 return run
         elif now_s - known_s > LOST_AFTER_S:
-            why = status.get("error") or trouble or "its function has no status of it"
-            raise Failure(f"run {run_id} has not been seen for {LOST_AFTER_S:g} s: {why}; trigger it again to resume")
+            why = status.get("error") or trouble or "the function's status does not contain it"
+            raise Failure(
+                f"no status of run {run_id} for {LOST_AFTER_S:g} s: {why}; trigger the function again to resume the run"
+            )
         elif now_s - requested_s > REQUEST_AGAIN_S:
             requested_s = now_s
             trouble = _request_again(rest, target, run_id)
@@ -171,7 +176,7 @@ def follow(rest: Admin, target: Target, run_id: str, show: _Show) -> Run:
 
 
 def _request_again(rest: Admin, target: Target, run_id: str) -> str:
-    """Request a run again on the function's current worker; return why that failed. An active run is not affected."""
+    """Request a run again on the function's current worker, without affecting an active run; return any error."""
     try:
         rest.post(f"{target.path}/0/trigger", runId=run_id)
     except Failure as exc:
@@ -181,13 +186,13 @@ def _request_again(rest: Admin, target: Target, run_id: str) -> str:
 
 @contextmanager
 def silent() -> Iterator[_Show]:
-    """Show nothing."""
+    """Show no progress."""
     yield lambda run: None
 
 
 @contextmanager
 def lines(file: IO[str] | None = None) -> Iterator[_Show]:
-    """Print a line when the stage or its reason changes, and for other progress at most every `LINE_PERIOD_S`."""
+    """Print a line when the stage or its reason changes, and otherwise at most one per `LINE_PERIOD_S`."""
     last: list[Any] = [(), "", 0.0]
 
     def show(run: Run) -> None:
@@ -204,7 +209,7 @@ def lines(file: IO[str] | None = None) -> Iterator[_Show]:
 
 
 def describe(run: Run) -> str:
-    """Return the progress of a run in one line."""
+    """Describe the progress of a run in one line."""
     text = f"run {run['runId']}: {run['stage']}"
     if run["tasksTotal"]:
         text += f", {run['tasksDone']} of {run['tasksTotal']} tasks, {run['rows']:,} rows"
@@ -215,7 +220,7 @@ def describe(run: Run) -> str:
 
 
 RUN_COLUMNS = ("stage", "tasks", "rows", "rows/s", "lag")
-"""Columns of `functions status` for functions with --runtime spark, which work in runs."""
+"""Columns of `functions status` for functions with --runtime spark, which execute runs."""
 
 
 def run_cells(run: Run | None) -> tuple[str, ...]:
@@ -229,7 +234,7 @@ def run_cells(run: Run | None) -> tuple[str, ...]:
 
 @contextmanager
 def bar(file: IO[str] | None = None) -> Iterator[_Show]:
-    """Draw a bar of tasks on the terminal."""
+    """Show a progress bar of tasks on the terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""``functions versions`` and ``functions rollback``: list earlier versions, and deploy one again."""
+"""``functions versions`` and ``functions rollback``: list earlier versions, and redeploy one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _STATES = {"deployed": "deployed", "onTrial": "on trial", "rolledBack": "rolled 
 
 
 def versions_table(found: list[dict[str, Any]]) -> Table:
-    """Return the versions of a function, one per row, followed by the reasons why some were rolled back."""
+    """Return a table of a function's versions, followed by the failures that caused rollbacks."""
     rows, failures = [], []
     for one in found:
         state = _STATES.get(one["state"], one["state"])
         if one["restoredVersion"] is not None:
-            state += f", again as {one['restoredVersion']}"
+            state += f", same as {one['restoredVersion']}"
         if one.get("stateKept"):
             state += ", state kept"
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["timeMs"] / 1000)) if one["timeMs"] else ""
@@ -33,7 +33,7 @@ def versions_table(found: list[dict[str, Any]]) -> Table:
         if one["failure"]:
             failures.append(f"{one['version']}: {summary(one['failure'])}")
     if any(one.get("stateKept", False) is None for one in found):
-        failures.append("the state store does not answer, so whose state is kept is not known")
+        failures.append("the state store does not respond, so the versions with kept state are unknown")
     columns = ("version", "state", "deployed at", "class", "instances", "package", "content")
     return Table(columns, rows, "", failures)
 
@@ -41,27 +41,27 @@ def versions_table(found: list[dict[str, Any]]) -> Table:
 @rest_command(None)
 @target_options
 def versions(rest: Admin, /, **target: str | None) -> Record:
-    """List the versions of a function that were deployed, the newest first.
+    """List the deployed versions of a function, newest first.
 
-    The newest and up to ten before it are kept, with their packages. Starting and stopping raise the version, too, and
-    are not listed. "state kept" says which of them `functions rollback --with-state` can go back to.
+    The latest version and up to ten previous ones are kept, with their packages. Starting and stopping also increment
+    the version, but are not listed. `functions rollback --with-state` can restore versions marked "state kept".
     """
     return Record(rest.get(f"{find_target(**target).path}/versions"), versions_table)
 
 
 def to_version_option(versions: str) -> Callable[..., Any]:
-    """Return the option --to-version; ``versions`` is the command that lists them."""
+    """Return the option ``--to-version``; ``versions`` is the command that lists versions."""
     return click.option(
         "--to-version", type=click.IntRange(min=0),
-        help=f"One that `{versions}` lists (default: the one before the version that runs).",
+        help=f"Version from `{versions}` (default: the previous one).",
     )  # fmt: skip
 
 
 def previous_version(found: Sequence[Mapping[str, Any]]) -> int:
-    """Return the version to roll back to by default: the one before the current code.
+    """Return the default version for a rollback: the one before the current code.
 
-    Versions that did not come up are skipped. After a rollback, it is the version before the restored one, so that
-    another rollback goes further back instead of forward again.
+    Versions that failed to start are skipped. After a rollback, the default is the version before the restored one, so
+    that another rollback goes further back.
 
     Args:
         found: all kept versions, newest first.
@@ -81,11 +81,11 @@ def previous_version(found: Sequence[Mapping[str, Any]]) -> int:
         version = int(one["version"])
         if version < running and one["state"] != "rolledBack" and origin(version) != running:
             return version
-    raise Failure("there is no earlier version to roll back to: deploy one with `update`, or give --to-version")
+    raise Failure("there is no earlier version to roll back to: deploy one with `update`, or use --to-version")
 
 
 def roll_back(rest: Admin, path: str, to_version: int | None, wait: Wait, **params: Any) -> str:
-    """Deploy an earlier version of a function, source or sink again, by default the previous one; return a message."""
+    """Redeploy an earlier version of a function, source or sink, by default the previous one; return a message."""
     if to_version is None:
         to_version = previous_version(rest.get(f"{path}/versions"))
     version = rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version, **params)
@@ -96,17 +96,15 @@ def roll_back(rest: Admin, path: str, to_version: int | None, wait: Wait, **para
 @rest_command(None, has_output=False, epilog="\b\nmagnetar functions rollback --name exclamation")
 @target_options
 @to_version_option("functions versions")
-@click.option(
-    "--with-state", is_flag=True, help="Go back to its state, too, as `functions update --keep-state` kept it."
-)
+@click.option("--with-state", is_flag=True, help="Also restore the state that `functions update --keep-state` kept.")
 @wait_options
 def rollback(rest: Admin, /, to_version: int | None, with_state: bool, **flags: Any) -> str:
-    """Deploy an earlier version of a function again: its code and its settings, as a new version.
+    """Redeploy an earlier version of a function, with its code and settings, as a new version.
 
-    Without --to-version it is the version before the one that runs.
+    The default is the version before the running one.
 
-    Cursors stay as they are, and so does the state without --with-state. With it the keys are those of the moment when
-    that version was replaced, if its state was kept then; `functions versions` shows of which it is.
+    Cursors are unchanged, and so is the state without --with-state. With it, the state is restored as of the moment
+    when that version was replaced, if it was kept then, as shown by `functions versions`.
     """
     wait = take_wait(flags)
     return roll_back(rest, find_target(**flags).path, to_version, wait, withState=with_state or None)

@@ -1,4 +1,4 @@
-"""Waiting of ``create`` and ``update`` until all instances are running, or report why they are not."""
+"""Waiting for ``create`` and ``update``: until all instances are running, or one has failed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SERVER_ERRORS = 500
 
 
 class Wait(NamedTuple):
-    """Wait options of a command.
+    """Options that control how a command waits.
 
     Attributes:
         is_wanted: whether to wait.
         timeout_s: timeout in seconds.
-        shows_details: whether to print a failed instance's whole error, with its traceback.
+        shows_details: whether to print a failed instance's complete error, with its traceback.
     """
 
     is_wanted: bool
@@ -33,10 +33,10 @@ class Wait(NamedTuple):
 def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--no-wait``, ``--wait-timeout`` and ``--traceback`` to a command; `take_wait` reads them."""
     for option in (
-        click.option("--traceback", "shows_details", is_flag=True, help="If it fails, print what the instance says."),
+        click.option("--traceback", "shows_details", is_flag=True, help="On failure, print the instance's traceback."),
         click.option(
             "--wait-timeout", "wait_timeout_s", type=click.FloatRange(min=0), default=WAIT_TIMEOUT_S, metavar="SECONDS",
-            show_default=True, help="How long to wait for the instances.",
+            show_default=True, help="Maximum time to wait for the instances.",
         ),
         click.option("--wait/--no-wait", "is_waiting", default=True, help="Wait until all instances run (default)."),
     ):  # fmt: skip
@@ -46,7 +46,7 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def rollback_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--no-rollback-on-failure`` to a command."""
-    text = "Restore the version before if the new one does not come up (default)."
+    text = "Restore the previous version if the new one fails to start (default)."
     name = "--rollback-on-failure/--no-rollback-on-failure"
     return click.option(name, "rolls_back", default=True, help=text)(command)
 
@@ -62,12 +62,12 @@ def wait_until_up(rest: Admin, path: str, version: str | None, wait: Wait) -> No
     Args:
         rest: the worker.
         path: path of the function, source or sink.
-        version: version in the response to the deployment; None from Apache Pulsar's workers: then do not wait.
+        version: version from the response to the deployment; None, as from Apache Pulsar's workers, to not wait.
         wait: wait options.
 
     Raises:
         DeploymentFailed: the version failed, or is not running in time.
-        Failure: the function was deleted meanwhile.
+        Failure: the function was deleted while waiting.
     """
     if version is None or not wait.is_wanted:
         return
@@ -91,7 +91,7 @@ def _wait(rest: Admin, path: str, version: str, timeout_s: float) -> None:
         except Failure as exc:
             if 0 < exc.status < _SERVER_ERRORS:
                 raise
-            answer = {**answer, "error": exc.message}  # an unavailable worker may come back
+            answer = {**answer, "error": exc.message}  # an unavailable worker may recover
         left_s = until_s - time.monotonic()
         if left_s <= 0:
             raise not_up_in_time(answer, timeout_s)

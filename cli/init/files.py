@@ -6,9 +6,9 @@ FUNCTION = '''"""{name}: a function on a stream of messages."""
 
 
 def process(text, context):
-    """Return each message in the words that the config gives, and count them.
+    """Greet each message with the greeting from the config, and count messages.
 
-    What is returned goes to the output topic; nothing is put out for None.
+    The return value is published to the output topic; None publishes nothing.
     """
     context.incr_counter("messages", 1)
     return f"{context.get_user_config_value('greeting')}, {text}!"
@@ -26,7 +26,7 @@ def test_it_greets(magnetar_function):
     assert f.state["messages"] == 1
 '''
 
-CONFTEST = '''"""Gives tests the fixture `magnetar_function`, also in one pytest run with other projects."""
+CONFTEST = '''"""Provides the fixture `magnetar_function` to tests, also when pytest runs several projects."""
 
 from magnetar.testing.pytest_plugin import magnetar_function
 
@@ -63,7 +63,7 @@ Test it with pytest (`pip install pytest`), on a broker in memory:
 python -m pytest
 ```
 
-Run it on a broker of this machine. Paste the commands behind the first one once its log says
+Run it on a local broker. Enter the commands after the first one once its log contains
 `ready: brokerServiceUrl`.
 
 ```sh
@@ -79,7 +79,7 @@ magnetar consume {name}-out -s readme -p Earliest
 content:Hello, world!
 ```
 
-While you work on the function, delete it there and run it in the terminal with `localrun`. It starts again every time
+While you work on the function, delete it there and run it in the terminal with `localrun`. It restarts every time
 you save the file, and stops at a `breakpoint()`:
 
 ```sh

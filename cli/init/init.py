@@ -1,4 +1,4 @@
-"""``magnetar init NAME``: a function, its test, its config and a README, in a new directory."""
+"""``magnetar init NAME``: creates a function, its test, its config and a README in a new directory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .files import FILES
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 _OTHERS = ("magnetar", "pulsar", "pytest", "conftest")
-_HINT = "use letters a to z, digits, - and _, beginning with a letter, such as word-count"
+_HINT = "use letters a to z, digits, - and _, starting with a letter, such as word-count"
 
 
 @click.command("init", epilog="\b\nmagnetar init word-count && cd word-count && pytest")
 @click.argument("name")
-@click.option("--directory", metavar="DIR", help="Where to write it; else a directory of the project's name here.")
+@click.option("--directory", metavar="DIR", help="Target directory (default: one with the project's name).")
 def init(name: str, directory: str | None) -> None:
-    """Write a project: a function, a test that passes, a config to deploy it with, and a README."""
+    """Create a project with a function, a passing test, a config to deploy it, and a README."""
     check_name(name)
     root = Path(directory or name)
     if root.exists() and not root.is_dir():
-        raise Failure(f"{root} already exists and is not a directory: choose another name, or use --directory")
+        raise Failure(f"{root} already exists and is not a directory: use another name or --directory")
     if root.is_dir() and any(root.iterdir()):
-        raise Failure(f"the directory {root} is not empty, and nothing in it was changed; give another --directory")
+        raise Failure(f"directory {root} is not empty: use another --directory")
     module = module_of(name)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -37,11 +37,11 @@ def init(name: str, directory: str | None) -> None:
             (root / path.replace("{module}", module)).write_text(content, encoding="utf-8")
     except OSError as error:
         raise Failure(f"{error.filename or root} cannot be written: {error.strerror}") from error
-    click.echo(f"{root} has the function {module}.py, its test, its config and a README.md that says how to go on")
+    click.echo(f"created {root} with the function {module}.py, its test and config; README.md describes the next steps")
 
 
 def module_of(name: str) -> str:
-    """Return the module of a project's function."""
+    """Return the module name of a project's function."""
     return name.replace("-", "_")
 
 
@@ -49,15 +49,15 @@ def check_name(name: str) -> None:
     """Reject names that are not valid for functions and modules.
 
     Raises:
-        Failure: the name is invalid; the message says why.
+        Failure: the name is invalid; the message contains the reason.
     """
     if not _NAME.fullmatch(name):
         raise Failure(f"invalid project name {name[:100]!a}: {_HINT}")
     module = module_of(name)
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
-        raise Failure(f"{name} is a word of Python's own; {_HINT}")
+        raise Failure(f"{name} is a reserved word in Python; {_HINT}")
     if module in sys.stdlib_module_names or module in _OTHERS or _is_installed(module):
-        raise Failure(f"{name} would hide the module {module} of Python or of a library; {_HINT}")
+        raise Failure(f"{name} would hide the existing Python module {module}; {_HINT}")
 
 
 def _is_installed(module: str) -> bool:

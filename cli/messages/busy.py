@@ -1,4 +1,4 @@
-"""Error for a busy subscription: lists its consumers, and says how several could share it."""
+"""Error for a busy subscription: lists its consumers, and explains how to share it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASK_TIMEOUT_S = 2.0
 
 
 def who_is_there(settings: Settings, topic: str, subscription: str, error: ConsumerBusy) -> Failure:
-    """Return the failure for a rejected consumer, with the existing consumers if the REST interface reports them."""
+    """Return the failure for a rejected consumer, with the existing consumers if the REST interface lists them."""
     path, rest = topic_path(topic), admin_of(settings, _ASK_TIMEOUT_S)
     held: dict[str, Any] = {}
     for kind in ("stats", "partitioned-stats"):
@@ -30,9 +30,10 @@ def who_is_there(settings: Settings, topic: str, subscription: str, error: Consu
     more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
     by = f" by {who}{more} ({kind})" if who else f" ({error.__cause__ or error})"
     if kind and kind != "Exclusive":
-        remedy = f"use -t {kind} as it does"
+        remedy = f"use -t {kind} to share it"
     else:
-        remedy = "use -t Shared with both, so that they share the messages"
+        remedy = "use -t Shared for both to share the messages"
     return Failure(
-        f"subscription {subscription} of {parse_topic_name(topic)} is taken{by}; {remedy}, or give another name with -s"
+        f"subscription {subscription} of {parse_topic_name(topic)} is in use{by}: {remedy}, or choose another name"
+        " with -s"
     )

@@ -1,4 +1,4 @@
-"""The client for commands that send and receive messages, and their common errors."""
+"""Client for commands that send and receive messages, with their common errors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 OPERATION_TIMEOUT_S = 5.0
 """Operation timeout of interactive commands, in seconds."""
 CONNECT_WITHIN_S = 1.0
-"""How long interactive commands try to reach a broker, in seconds."""
+"""How long interactive commands try to connect to a broker, in seconds."""
 
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """Provide a client of the broker.
+    """Provide a connected client.
 
     Raises:
         Failure: the broker cannot be reached, or rejects the client.
@@ -41,8 +41,8 @@ async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
     except AuthenticationError as error:
         if settings.credentials.authentication is not None:
             raise
-        raise Failure(f"{service_url} wants to know who asks; give --auth-plugin and --auth-params") from error
+        raise Failure(f"{service_url} requires authentication: use --auth-plugin and --auth-params") from error
     except ConnectionLost as error:
         raise Failure(
-            f"cannot reach {service_url}: start one with `magnetar standalone` or give --service-url ({error})"
+            f"cannot reach {service_url}: start a server with `magnetar standalone` or use --service-url ({error})"
         ) from error

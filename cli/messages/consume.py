@@ -30,15 +30,17 @@ REPORT_EVERY = 1000
 
 @click.command()
 @click.argument("topic")
-@click.option("-s", "--subscription-name", required=True, help="The subscription; is created when it is missing.")
+@click.option(
+    "-s", "--subscription-name", required=True, help="Name of the subscription; created if it does not exist."
+)
 @click.option("-t", "--subscription-type", type=click.Choice(TYPES), default="Exclusive", show_default=True)
 @click.option(
     "-m", "--subscription-mode", type=click.Choice(("Durable", "NonDurable")), default="Durable", show_default=True,
-    help="Durable keeps the subscription when the command ends; NonDurable is refused so far.",
+    help="Durable keeps the subscription when the command ends; NonDurable is not supported yet.",
 )  # fmt: skip
 @click.option(
     "-p", "--subscription-position", type=click.Choice(("Latest", "Earliest")), default="Latest", show_default=True,
-    help="Where a new subscription starts.",
+    help="Start position of a new subscription.",
 )  # fmt: skip
 @click.option(
     "-n",
@@ -46,14 +48,16 @@ REPORT_EVERY = 1000
     type=click.IntRange(0),
     default=1,
     show_default=True,
-    help="Number of messages; 0: until Ctrl-C.",
+    help="Number of messages to consume (0: unlimited).",
 )
-@click.option("-q", "--queue-size", type=click.IntRange(0), default=0, help="Messages fetched ahead (default: 1000).")
+@click.option(
+    "-q", "--queue-size", type=click.IntRange(0), default=0, help="Number of messages to prefetch (default: 1000)."
+)
 @click.option("-r", "--rate", type=float, default=0, help="Messages per second (default: as fast as possible).")
 @click.option("--hex", "as_hex", is_flag=True, help="Print contents in hexadecimal.")
 @click.option("--hide-content", is_flag=True, help="Count messages instead of printing them.")
 @click.option("-mp", "--print-metadata", is_flag=True, help="Print message id, producer, sequence id and redeliveries.")
-@click.option("-st", "--schema-type", default="bytes", help="bytes; others are refused so far.")
+@click.option("-st", "--schema-type", default="bytes", help="Schema type; only bytes is supported yet.")
 @not_yet("--regex", takes_value=False)
 @not_yet("-mc", "--max_chunked_msg")
 @not_yet("-ac", "--auto_ack_chunk_q_full", takes_value=False)
@@ -61,7 +65,7 @@ REPORT_EVERY = 1000
     "-ekv",
     "--encryption-key-value",
     metavar="URI",
-    help="The private key of encrypted messages: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
+    help="Private key of encrypted messages: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
 )
 @click.option(
     "-ca",
@@ -69,7 +73,8 @@ REPORT_EVERY = 1000
     type=click.Choice(("FAIL", "DISCARD", "CONSUME")),
     default="FAIL",
     show_default=True,
-    help="What happens to messages that cannot be decrypted: they stay, are dropped, or are printed as they are.",
+    help="Action for messages that cannot be decrypted: leave them unacknowledged, discard them, or print them"
+    " encrypted.",
 )
 @not_yet("-pm", "--pool-messages")
 @not_yet("-rs", "--replicated", takes_value=False)
@@ -78,11 +83,11 @@ REPORT_EVERY = 1000
 @output_option
 @click.pass_context
 def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
-    """Receive messages of TOPIC, print and acknowledge them."""
+    """Receive, print and acknowledge messages from TOPIC."""
     if flags["schema_type"] != "bytes":
-        raise Failure(f"--schema-type {flags['schema_type']} is not supported by this version; give bytes")
+        raise Failure(f"--schema-type {flags['schema_type']} is not supported by this version: use bytes")
     if flags["subscription_mode"] != "Durable":
-        raise Failure("--subscription-mode NonDurable is not supported by this version; leave it out")
+        raise Failure("--subscription-mode NonDurable is not supported by this version: use Durable")
     settings = current(ctx)
     printer = Printer(
         form="json" if settings.output == "json" else "count" if flags["hide_content"] else "text",
@@ -95,7 +100,7 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
             asyncio.run(receive(settings, topic, flags, printer))
     except ConsumerBusy as exc:
         raise who_is_there(settings, topic, flags["subscription_name"], exc) from exc
-    except KeyboardInterrupt as exc:  # the usual end of `-n 0`
+    except KeyboardInterrupt as exc:  # the usual way to stop `-n 0`
         interrupted = exc
     click.echo(f"{printer.count} messages successfully consumed", err=True)
     if interrupted is not None:
@@ -111,7 +116,7 @@ class _Shown(logging.Handler):
 
 @contextmanager
 def withheld_shown() -> Iterator[None]:
-    """Show why the consumer withholds messages; otherwise the command would just seem to wait."""
+    """Show why the consumer withholds messages, as the command would otherwise seem to hang."""
     logger, handler = logging.getLogger("magnetar.client.consumers"), _Shown(logging.ERROR)
     logger.addHandler(handler)
     try:
@@ -154,8 +159,8 @@ class Printer:
     Attributes:
         form: output format; ``count`` prints no messages.
         as_hex: print contents in hexadecimal.
-        with_metadata: print message metadata, too.
-        count: messages shown so far.
+        with_metadata: also print message metadata.
+        count: number of messages shown so far.
     """
 
     form: Literal["text", "json", "count"]

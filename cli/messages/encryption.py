@@ -1,4 +1,4 @@
-"""The flags of `produce` and `consume` that encrypt and decrypt messages."""
+"""Flags of `produce` and `consume` for message encryption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def producer_encryption(flags: Mapping[str, Any]) -> dict[str, Any]:
     names, value = flags["encryption_key_name"], flags["encryption_key_value"]
     if bool(names) != (value is not None):
         missing = "--encryption-key-value" if names else "--encryption-key-name"
-        raise Failure(f"{missing} is missing: give the name of the key and where the public key is, or neither")
+        raise Failure(f"{missing} is missing: encryption requires both the key name and the public key")
     if not names:
         return {}
     from ...client.encryption.keys import UriKeyReader
@@ -32,7 +32,7 @@ private_key_option = click.option(
     "--encryption-key-value",
     "private_key",
     metavar="URI",
-    help="The private key, if they are encrypted: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
+    help="Private key, if they are encrypted: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
 )
 
 

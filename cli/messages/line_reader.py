@@ -1,4 +1,4 @@
-"""Lines of a file or standard input as entries, created in a separate thread, not far ahead of the broker."""
+"""Reads lines of a file or standard input as entries, in a separate thread, not far ahead of the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..failure import Failure
 
 ENTRY_LINES_MAX = 1000
 ENTRY_BYTES_MAX = 128 * 1024
-"""Maximum bytes of an entry; a larger line becomes an entry by itself."""
+"""Maximum bytes of an entry with several lines; a larger line becomes a separate entry."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Length at which an unfinished line is rejected: no broker accepts such a message."""
 _BLOCK_BYTES = 1024 * 1024
@@ -27,7 +27,7 @@ class LinesEntry(NamedTuple):
     """Consecutive lines.
 
     Attributes:
-        first: line number of the first one, counting from 1.
+        first: number of the first line, counting from 1.
         lines: the lines without line ends.
         entry: the encoded entry; None if lines are sent one by one.
     """
@@ -41,7 +41,7 @@ def cut_into_lines(blocks: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
     r"""Yield the lines of each block; a line ends with ``\n`` or ``\r\n``, or with the file.
 
     Args:
-        blocks: non-empty pieces of a file, cut anywhere.
+        blocks: non-empty chunks of a file, split at any byte.
         name: file name for errors.
 
     Raises:
@@ -54,7 +54,9 @@ def cut_into_lines(blocks: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
             rest.append(block)
             rest_bytes += len(block)
             if rest_bytes > LINE_BYTES_MAX:
-                raise Failure(f"line {count + 1} of {name} has more than {LINE_BYTES_MAX} bytes, which no broker takes")
+                raise Failure(
+                    f"line {count + 1} of {name} has more than {LINE_BYTES_MAX} bytes, the maximum message size"
+                )
             continue
         lines = (b"".join((*rest, block)) if rest else block).split(b"\n")
         rest = [lines.pop()]
@@ -70,7 +72,7 @@ def _without_returns(lines: list[bytes]) -> list[bytes]:
 
 
 def group_lines(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Group lines by at most `ENTRY_LINES_MAX` lines and, if more than one, `ENTRY_BYTES_MAX` bytes."""
+    """Group lines: at most `ENTRY_LINES_MAX` per group and, with more than one line, `ENTRY_BYTES_MAX` bytes."""
     ends = list(accumulate(map(len, lines)))
     start = sent_bytes = 0
     while start < len(lines):
@@ -93,7 +95,7 @@ class LineReader:
         Args:
             file: the open file descriptor.
             name: file name for errors.
-            attributes: other attributes of each message, encoded by `encode_attributes`; empty for none.
+            attributes: other message attributes, encoded by `encode_attributes`; empty for none.
             key: key of all messages.
             encodes: whether to encode whole entries instead of sending lines one by one.
         """

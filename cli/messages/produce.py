@@ -24,7 +24,7 @@ def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
 
     def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value:
-            raise Failure(f"{names[-1]} is not supported by this version; leave it out")
+            raise Failure(f"{names[-1]} is not supported by this version: remove it")
 
     return click.option(*names, is_flag=not takes_value, hidden=True, expose_value=False, callback=refuse)
 
@@ -37,12 +37,12 @@ def read_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     """
     for pair in pairs:
         if "=" not in pair:
-            raise Failure(f"property {pair!r} must be key=value; give -p once for each")
+            raise Failure(f"invalid property {pair!r}: expected key=value, with one -p for each property")
     return dict(tuple(pair.split("=", 1)) for pair in pairs)  # type: ignore[misc]
 
 
 def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: str | None) -> list[bytes]:
-    """Return the payloads of one round; the file ``-`` is standard input.
+    """Return the payloads to send in each repetition; the file ``-`` is standard input.
 
     Args:
         messages: values of -m; each is one payload unless a separator is given.
@@ -53,7 +53,7 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
         Failure: there is nothing to send, a file is unreadable or named twice, or the separator is invalid.
     """
     if files.count("-") > 1:
-        raise Failure("--files - is standard input, which can be read once; leave the second one out")
+        raise Failure("--files - is given twice, but standard input can only be read once")
     try:
         found = [
             part.encode(errors="surrogateescape")
@@ -61,31 +61,31 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
             for part in (re.split(separator, text) if separator else [text])
         ]
     except re.error as exc:
-        raise Failure(f"--separator {separator!r} is not a valid regular expression: {exc}") from exc
+        raise Failure(f"invalid regular expression --separator {separator!r}: {exc}") from exc
     for name in files:
         try:
             found.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
         except OSError as exc:
             raise Failure(f"--files {name} cannot be read: {exc.strerror}") from exc
     if not found:
-        raise Failure("nothing to send: give -m TEXT, -f FILE or --lines FILE")
+        raise Failure("nothing to send: use -m TEXT, -f FILE or --lines FILE")
     return found
 
 
 @click.command()
 @click.argument("topic")
-@click.option("-m", "--messages", multiple=True, help="A message; repeatable.")
+@click.option("-m", "--messages", multiple=True, help="Message to send; repeatable.")
 @click.option(
     "-f",
     "--files",
     multiple=True,
     metavar="FILE",
-    help="A file whose content is one message, - for standard input; repeatable.",
+    help="File to send as one message, - for standard input; repeatable.",
 )
 @click.option(
     "--lines",
     metavar="FILE",
-    help="A file of which each line is a message, - for standard input; a line ends with LF or CR LF.",
+    help="File to send line by line, - for standard input; lines end with LF or CR LF.",
 )
 @click.option(
     "-s", "--separator", help="Regular expression that splits each -m into several messages (default: no splitting)."
@@ -96,13 +96,13 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Repeat count: how often all messages are sent.",
+    help="Number of times to send all messages.",
 )
 @click.option("-r", "--rate", type=float, default=0, help="Messages per second (default: as fast as possible).")
 @click.option("-k", "--key", help="Key of the messages.")
 @click.option("-p", "--properties", multiple=True, metavar="KEY=VALUE", help="Property of the messages; repeatable.")
-@click.option("-db", "--disable-batching", is_flag=True, help="Send each message as an entry of its own.")
-@click.option("-vs", "--value-schema", default="bytes", help="bytes or string.")
+@click.option("-db", "--disable-batching", is_flag=True, help="Send each message as a separate entry.")
+@click.option("-vs", "--value-schema", default="bytes", help="Schema of the values: bytes or string.")
 @not_yet("-c", "--chunking", takes_value=False)
 @not_yet("-kvk", "--key-value-key")
 @not_yet("-kvkf", "--key-value-key-file")
@@ -115,7 +115,7 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
     "-ekv",
     "--encryption-key-value",
     metavar="URI",
-    help="The public key: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
+    help="Public key: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
 )
 @not_yet("-dr", "--disable-replication", takes_value=False)
 @output_option
@@ -123,7 +123,7 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
 def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     """Send messages to TOPIC."""
     if flags["value_schema"] not in ("bytes", "string"):
-        raise Failure(f"--value-schema {flags['value_schema']} is not supported by this version; give bytes or string")
+        raise Failure(f"--value-schema {flags['value_schema']} is not supported by this version: use bytes or string")
     options = {"key": flags["key"], "properties": read_properties(flags["properties"]) or None}
     settings = {"batching": not flags["disable_batching"], **producer_encryption(flags)}
     if flags["lines"] is not None:
@@ -148,7 +148,7 @@ def _refuse_beside_lines(ctx: click.Context) -> None:
     for name in ("messages", "files", "separator", "num_produce"):
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
             flag = "--" + name.replace("_", "-")
-            raise Failure(f"{flag} has no meaning beside --lines, which sends each line of a file once; leave one out")
+            raise Failure(f"{flag} cannot be combined with --lines, which sends each line of a file once")
 
 
 async def send_all(
@@ -159,7 +159,7 @@ async def send_all(
     rate: float,
     settings: dict[str, Any],
 ) -> int:
-    """Send payloads and return the number of receipts; at most 1,000 messages are in flight.
+    """Send payloads, at most 1,000 at a time, and return the number of receipts.
 
     ``options`` apply to the messages, ``settings`` to the producer.
 

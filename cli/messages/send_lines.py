@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 PENDING_LINES_MAX = 50_000
 PENDING_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum bytes in flight: enough to keep the broker's disk busy, but not too much for a small machine."""
+"""Maximum bytes in flight: enough to keep the broker's disk busy, but suitable for small machines."""
 SHOW_EVERY_S = 0.5
 PACED_PARTS_PER_S = 20
-"""Minimum number of entries per second into which a given rate is divided."""
+"""Minimum number of batches per second when a rate is given."""
 
 
 class Progress:
@@ -43,7 +43,7 @@ class Progress:
         self._width = 0
 
     def show(self, *, is_last: bool = False) -> None:
-        """Show the progress, no more often than it can be read."""
+        """Show the progress, at a readable frequency."""
         now_s = time.monotonic()
         if not self._shows or (now_s - self._shown_s < SHOW_EVERY_S and not (is_last and self._width)):
             return
@@ -156,7 +156,7 @@ class _Sender:
                         await self._send_entry(part)
                     self.look()
         except Failure:
-            await self._finish()  # so that the topic contains exactly the lines before the failed one
+            await self._finish()  # ensures that the topic contains exactly the lines before the failed one
             raise
         await self._finish()
 
@@ -181,7 +181,7 @@ class _Sender:
         self._sent(1, receipt)
 
     async def _send_paced(self, part: LinesEntry) -> None:
-        """Send lines one by one, at most as many at a time as are due in a twentieth of a second."""
+        """Send lines one by one at the given rate, in bursts of at most a twentieth of a second."""
         for number, line in enumerate(part.lines, part.first):
             early_s = self._started_s + self.progress.sent / self._rate - time.monotonic()
             if early_s > 1 / PACED_PARTS_PER_S or (early_s > 0 and self._rate <= PACED_PARTS_PER_S):
@@ -203,11 +203,11 @@ class _Sender:
         self.progress.show()
 
     async def _finish(self) -> None:
-        """Wait until everything sent is stored."""
+        """Wait until all sent messages are stored."""
         while self._receipts:
             await asyncio.wait([self._receipts[0][1]], timeout=SHOW_EVERY_S)
             self.look()
 
     def _refusal(self, number: int, size: int, error: MagnetarError) -> Failure:
         before = f"; lines 1 to {number - 1} were sent" if number > 1 else "; nothing was sent"
-        return Failure(f"line {number} of {self._name} has {size} bytes, which is too large: {error}{before}")
+        return Failure(f"line {number} of {self._name} is too large with {size} bytes: {error}{before}")

@@ -20,7 +20,7 @@ magnetar functions create --py function://public/default/shout@1 --classname sho
 
 @click.group(cls=Group)
 def packages() -> None:
-    """Keep code under names and versions."""
+    """Store code under names and versions."""
 
 
 def package_path(name: str, *, has_version: bool = True) -> str:
@@ -42,9 +42,9 @@ def package_path(name: str, *, has_version: bool = True) -> str:
 
 def _metadata_options(command: Any) -> Any:
     for option in (
-        click.option("-P", "--properties", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated."),
-        click.option("-c", "--contact", help="Whom to ask."),
-        click.option("-d", "--description", required=True, help="What it is."),
+        click.option("-P", "--properties", multiple=True, metavar="KEY=VALUE", help="Property; repeatable."),
+        click.option("-c", "--contact", help="Contact for questions."),
+        click.option("-d", "--description", required=True, help="Description of the package."),
     ):
         command = option(command)
     return command
@@ -55,19 +55,19 @@ def _metadata(description: str, contact: str | None, properties: tuple[str, ...]
     for one in properties:
         key, separator, value = one.partition("=")
         if not separator or not key:
-            raise Failure(f"-P {one!r} must be key=value")
+            raise Failure(f"invalid -P {one!r}: expected key=value")
         found[key] = value
     return {"description": description, "contact": contact, "properties": found}
 
 
 @rest_command(packages, epilog=_EXAMPLE)
 @click.argument("package", metavar="TYPE://T/N/NAME@VERSION")
-@click.option("--path", "file", required=True, metavar="FILE", help="The file to keep.")
+@click.option("--path", "file", required=True, metavar="FILE", help="File to upload.")
 @_metadata_options
 def upload(
     rest: Admin, /, package: str, file: str, description: str, contact: str | None, properties: tuple[str, ...]
 ) -> str:
-    """Keep a file as a version of a package."""
+    """Upload a file as a package version."""
     try:
         content = Path(file).read_bytes()
     except OSError as exc:
@@ -82,9 +82,9 @@ def upload(
 
 @rest_command(packages)
 @click.argument("package", metavar="TYPE://T/N/NAME@VERSION")
-@click.option("--path", "file", required=True, metavar="FILE", help="Where to write it.")
+@click.option("--path", "file", required=True, metavar="FILE", help="Destination file.")
 def download(rest: Admin, /, package: str, file: str) -> str:
-    """Write the file of a package's version here."""
+    """Download the file of a package version."""
     with rest.stream(package_path(package), {}) as pieces, Path(file).open("wb") as target:
         for piece in pieces:
             target.write(piece)
@@ -112,7 +112,7 @@ def list_versions(rest: Admin, /, package: str) -> Names:
 @rest_command(packages)
 @click.argument("package", metavar="TYPE://T/N/NAME@VERSION")
 def get_metadata(rest: Admin, /, package: str) -> Any:
-    """Show what is known of a package's version."""
+    """Show the metadata of a package version."""
     return _as_fields(rest.get(f"{package_path(package)}/metadata"))
 
 
@@ -122,7 +122,7 @@ def get_metadata(rest: Admin, /, package: str) -> Any:
 def update_metadata(
     rest: Admin, /, package: str, description: str, contact: str | None, properties: tuple[str, ...]
 ) -> str:
-    """Replace description, contact and properties of a package's version."""
+    """Replace description, contact and properties of a package version."""
     rest.put(f"{package_path(package)}/metadata", _metadata(description, contact, properties))
     return f"The metadata of the package '{package}' updated successfully"
 
@@ -130,6 +130,6 @@ def update_metadata(
 @rest_command(packages)
 @click.argument("package", metavar="TYPE://T/N/NAME@VERSION")
 def delete(rest: Admin, /, package: str) -> str:
-    """Remove a version of a package; functions that were created from it keep their code."""
+    """Delete a package version; functions created from it keep their code."""
     rest.delete(package_path(package))
     return f"The package '{package}' deleted successfully"

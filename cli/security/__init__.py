@@ -1,1 +1,1 @@
-"""Creation of keys, tokens and certificates on this machine."""
+"""Commands that create keys, tokens and certificates locally."""

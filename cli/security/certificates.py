@@ -1,4 +1,4 @@
-"""``magnetar certificates``: a small CA and its certificates, for trying TLS."""
+"""``magnetar certificates``: a small CA and its certificates, for testing TLS."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ _CLOCK_SKEW = timedelta(hours=1)
 
 @click.group(cls=Group)
 def certificates() -> None:
-    """Make certificates for trying TLS; a CA that others rely on has its keys elsewhere."""
+    """Create certificates for testing TLS; do not use them in production."""
 
 
 @certificates.command()
-@click.option("--directory", default="certificates", show_default=True, metavar="DIR", help="Where the files go.")
+@click.option("--directory", default="certificates", show_default=True, metavar="DIR", help="Directory for the files.")
 @click.option(
     "--host", "hosts", multiple=True, metavar="NAME", help="Name or address of the server (default: localhost)."
 )
-@click.option("--client", "clients", multiple=True, metavar="ROLE", help="Also make one for a client; its role.")
 @click.option(
-    "--days", type=click.IntRange(1, MAX_DAYS), default=365, show_default=True, help="How long they are good."
+    "--client", "clients", multiple=True, metavar="ROLE", help="Also create a client certificate for this role."
+)
+@click.option(
+    "--days", type=click.IntRange(1, MAX_DAYS), default=365, show_default=True, help="Validity of the certificates."
 )
 @click.pass_context
 def create(ctx: click.Context, directory: str, hosts: tuple[str, ...], clients: tuple[str, ...], days: int) -> None:
-    """Make a CA and a server's certificate, or further ones of a CA that is in the directory already."""
+    """Create a CA and a server certificate, or further certificates of an existing CA in the directory."""
     for role in clients:
         if not _ROLE.fullmatch(role) or role in _RESERVED:
             raise Failure(
@@ -54,7 +56,7 @@ def create(ctx: click.Context, directory: str, hosts: tuple[str, ...], clients: 
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise Failure(f"--directory {directory} cannot be made: {error.strerror}") from error
+        raise Failure(f"--directory {directory} cannot be created: {error.strerror}") from error
     authority = Authority.of(place, days)
     if names or not (place / "server.pem").exists():
         authority.issue("server", names[0] if names else "localhost", names or DEFAULT_HOSTS)
@@ -71,11 +73,13 @@ def create(ctx: click.Context, directory: str, hosts: tuple[str, ...], clients: 
     for name, value in settings.items():
         click.echo(f"{name}={value}")
     for role in clients:
-        click.echo(f"# {role} shows tlsCertFile:{place / f'{role}.pem'},tlsKeyFile:{place / f'{role}.key.pem'}")
+        click.echo(
+            f"# {role} authenticates with tlsCertFile:{place / f'{role}.pem'},tlsKeyFile:{place / f'{role}.key.pem'}"
+        )
 
 
 class Authority:
-    """A CA whose files are in a directory."""
+    """A certificate authority with its files in a directory."""
 
     def __init__(self, place: Path, key: EllipticCurvePrivateKey, certificate: x509.Certificate, days: int) -> None:
         self._place = place
@@ -85,7 +89,7 @@ class Authority:
 
     @classmethod
     def of(cls, place: Path, days: int) -> Authority:
-        """Return the CA in a directory; it is created if missing.
+        """Return the CA in a directory, creating it if missing.
 
         Raises:
             Failure: its files cannot be read or written.
@@ -102,12 +106,12 @@ class Authority:
             key = load_pem_private_key(key_file.read_bytes(), None)
         except OSError as error:
             raise Failure(
-                f"the CA in {place} lacks {error.filename}: {error.strerror}; give another --directory"
+                f"the CA in {place} is incomplete, {error.filename}: {error.strerror}; use another --directory"
             ) from error
         except (ValueError, TypeError) as error:
-            raise Failure(f"{file} and {key_file} are no CA of this command; give another --directory") from error
+            raise Failure(f"{file} and {key_file} were not created by this command: use another --directory") from error
         if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-            raise Failure(f"{key_file} is not the key of {file}; give another --directory")
+            raise Failure(f"{key_file} is not the key of {file}: use another --directory")
         return cls(place, key, certificate, days)
 
     @classmethod
@@ -139,8 +143,8 @@ class Authority:
 
         Args:
             file_name: name of both files, without extension.
-            common_name: common name of the subject; for a client its role.
-            hosts: names and addresses of a server; empty for a client.
+            common_name: common name of the subject; the role of a client.
+            hosts: host names and addresses of a server; empty for a client.
 
         Raises:
             Failure: the files already exist, or cannot be written.

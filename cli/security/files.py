@@ -24,8 +24,6 @@ def write_new(path: Path, content: bytes, *, is_secret: bool) -> None:
         with os.fdopen(os.open(path, flags, 0o600 if is_secret else 0o644), "wb") as file:
             file.write(content)
     except FileExistsError as error:
-        raise Failure(
-            f"{path} is there already, and a key that is lost cannot be made again; give another name"
-        ) from error
+        raise Failure(f"{path} already exists, and overwritten keys cannot be recovered: use another name") from error
     except OSError as error:
         raise Failure(f"{path} cannot be written: {error.strerror}") from error

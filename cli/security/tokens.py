@@ -39,25 +39,25 @@ secret_option = click.option("-sk", "--secret-key", metavar="KEY", help=f"The se
 
 
 def algorithm_option(*names: str, default: str | None = None) -> Decorator:
-    """Return the option for a signature algorithm."""
+    """Return the option for the signature algorithm."""
     return click.option(
         "-a", "--signature-algorithm", "algorithm", type=click.Choice(names), default=default, show_default=True,
-        help="Algorithm of the signature.",
+        help="Signature algorithm.",
     )  # fmt: skip
 
 
 @click.group(cls=Group)
 def tokens() -> None:
-    """Make keys and tokens, and show what a token says. Nothing here talks to a server."""
+    """Create keys and tokens, and inspect tokens. These commands do not contact a server."""
 
 
 @tokens.command("create-secret-key")
 @algorithm_option(*SECRET_BYTES, default="HS256")
-@click.option("-o", "--output", metavar="FILE", help="Write it there, readable by you only; else it is printed.")
-@click.option("-b", "--base64", "as_base64", is_flag=True, help="In base64, as text.")
+@click.option("-o", "--output", metavar="FILE", help="File to write, readable only by you (default: print it).")
+@click.option("-b", "--base64", "as_base64", is_flag=True, help="Encode it in base64.")
 @click.pass_context
 def create_secret_key(ctx: click.Context, algorithm: str, output: str | None, as_base64: bool) -> None:
-    """Make a secret for tokenSecretKey: who has it can make tokens."""
+    """Create a secret for tokenSecretKey; keep it safe, as it allows creating tokens."""
     key = secrets.token_bytes(SECRET_BYTES[algorithm])
     content = base64.b64encode(key) if as_base64 else key
     if output is not None:
@@ -74,10 +74,17 @@ def create_secret_key(ctx: click.Context, algorithm: str, output: str | None, as
 
 @tokens.command("create-key-pair")
 @algorithm_option(*_RSA, *_EC, default="RS256")
-@click.option("--output-private-key", metavar="FILE", required=True, help="Who has this one can make tokens.")
-@click.option("--output-public-key", metavar="FILE", required=True, help="For tokenPublicKey of servers.")
+@click.option(
+    "--output-private-key",
+    metavar="FILE",
+    required=True,
+    help="File for the private key; keep it safe, as it allows creating tokens.",
+)
+@click.option(
+    "--output-public-key", metavar="FILE", required=True, help="File for the public key, for tokenPublicKey on servers."
+)
 def create_key_pair(algorithm: str, output_private_key: str, output_public_key: str) -> None:
-    """Make a private key that signs tokens and the public one that verifies them, both in DER."""
+    """Create a private key to sign tokens and a public key to verify them, both in DER format."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
@@ -96,12 +103,12 @@ def create_key_pair(algorithm: str, output_private_key: str, output_public_key: 
 
 @tokens.command()
 @algorithm_option(*SECRET_BYTES, *_RSA, *_EC)
-@click.option("-s", "--subject", required=True, metavar="ROLE", help="The role that the token names.")
-@click.option("-e", "--expiry-time", metavar="TIME", help="How long it is good: 30s, 1h, 3d, 10y (default: for ever).")
+@click.option("-s", "--subject", required=True, metavar="ROLE", help="Role of the token.")
+@click.option("-e", "--expiry-time", metavar="TIME", help="Validity, such as 30s, 1h, 3d or 10y (default: unlimited).")
 @secret_option
-@click.option("-pk", "--private-key", metavar="KEY", help=f"The private key, in DER or PEM: {KEY_FORMS}.")
-@click.option("-hs", "--headers", multiple=True, metavar="NAME=VALUE", help="Further headers, such as kid=7.")
-@click.option("--audience", metavar="NAME", help="For whom it is: the claim aud (Pulsar's tool has no such flag).")
+@click.option("-pk", "--private-key", metavar="KEY", help=f"The private key, in DER or PEM format: {KEY_FORMS}.")
+@click.option("-hs", "--headers", multiple=True, metavar="NAME=VALUE", help="Additional headers, such as kid=7.")
+@click.option("--audience", metavar="NAME", help="Audience, the claim aud (not in Pulsar's tool).")
 @click.pass_context
 def create(
     ctx: click.Context, /, algorithm: str | None, secret_key: str | None, private_key: str | None, **more: Any
@@ -110,7 +117,7 @@ def create(
     key, algorithms = _signing_key(secret_key, private_key)
     chosen = algorithm or algorithms[0]
     if chosen not in algorithms:
-        raise Failure(f"--signature-algorithm {chosen} does not fit the key; it signs with {', '.join(algorithms)}")
+        raise Failure(f"--signature-algorithm {chosen} does not match the key: expected {', '.join(algorithms)}")
     claims: dict[str, Any] = {"sub": more["subject"]}
     if more["audience"] is not None:
         claims["aud"] = more["audience"]
@@ -129,7 +136,7 @@ def seconds(text: str) -> int:
     """Parse a duration such as 3d, and return it in seconds.
 
     Raises:
-        Failure: the text is not a valid duration.
+        Failure: the duration is invalid.
     """
     match = _TIME.fullmatch(text)
     if match is None:
@@ -149,7 +156,7 @@ def _header(text: str) -> tuple[str, str]:
 def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, tuple[str, ...]]:
     """Return a key and its signature algorithms, the usual one first."""
     if (secret_key is None) == (private_key is None):
-        raise Failure("give --secret-key or --private-key, which the token is signed with")
+        raise Failure("no signing key specified: add --secret-key or --private-key")
     if secret_key is not None:
         from ...security.authentication.tokens import secret_verifier
 
@@ -172,19 +179,21 @@ def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, 
         fitting = tuple(name for name, curve in _EC.items() if curve == key.curve.name)
         if fitting:
             return key, fitting
-    raise Failure("--private-key is neither of RSA nor of the curves P-256, P-384 and P-521")
+    raise Failure("unsupported --private-key: expected RSA or one of the curves P-256, P-384 and P-521")
 
 
 def token_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the three ways to specify a token to a command."""
-    command = click.option("-f", "--token-file", metavar="FILE", help="Read it from a file.")(command)
-    command = click.option("-i", "--stdin", "from_stdin", is_flag=True, help="Read it from standard input.")(command)
+    command = click.option("-f", "--token-file", metavar="FILE", help="Read the token from a file.")(command)
+    command = click.option("-i", "--stdin", "from_stdin", is_flag=True, help="Read the token from standard input.")(
+        command
+    )
     return click.argument("token", required=False)(command)
 
 
 def _token(token: str | None, from_stdin: bool, token_file: str | None) -> bytes:
     if (token is not None) + from_stdin + (token_file is not None) != 1:
-        raise Failure("give one token: as an argument, by --stdin, or by --token-file FILE")
+        raise Failure("specify exactly one token: as an argument, with --stdin, or with --token-file FILE")
     if token_file is not None:
         try:
             return Path(token_file).read_bytes().strip()
@@ -205,7 +214,7 @@ def show(ctx: click.Context, token: str | None, from_stdin: bool, token_file: st
     try:
         found = jwt.decode_complete(shown, options={"verify_signature": False})
     except Exception as error:  # the parser may raise any error for invalid tokens
-        raise Failure(f"this is not a valid token: {type(error).__name__}") from error
+        raise Failure(f"invalid token: {type(error).__name__}") from error
     if current(ctx).output == "json":
         print_json({"header": found["header"], "payload": found["payload"]})
         return
@@ -217,7 +226,7 @@ def show(ctx: click.Context, token: str | None, from_stdin: bool, token_file: st
 @tokens.command()
 @algorithm_option(*SECRET_BYTES, *_RSA, *_EC)
 @secret_option
-@click.option("-pk", "--public-key", metavar="KEY", help=f"The public key, in DER or PEM: {KEY_FORMS}.")
+@click.option("-pk", "--public-key", metavar="KEY", help=f"The public key, in DER or PEM format: {KEY_FORMS}.")
 @token_options
 def validate(
     algorithm: str | None,
@@ -227,12 +236,12 @@ def validate(
     from_stdin: bool,
     token_file: str | None,
 ) -> None:
-    """Check a token's signature and times as a server does, and show what it says; exit code 1 if it is not good."""
+    """Verify a token's signature and times like a server, and show its content; exits with 1 if it is invalid."""
     from ...security.authentication.settings import ServerSecurity
     from ...security.authentication.tokens import CURVES, judge, public_verifier, secret_verifier
 
     if (secret_key is None) == (public_key is None):
-        raise Failure("give --secret-key or --public-key, which the token is verified by")
+        raise Failure("no verification key specified: add --secret-key or --public-key")
     shown = _token(token, from_stdin, token_file)
     if secret_key is not None:
         verifier = secret_verifier(key_bytes("--secret-key", secret_key), "--secret-key")
@@ -241,10 +250,12 @@ def validate(
         default = next(iter(CURVES.values())) if algorithm in CURVES.values() else "RS256"
         verifier = public_verifier(key_bytes("--public-key", public_key), algorithm or default, "--public-key")
     if algorithm is not None and algorithm not in verifier.algorithms:
-        raise Failure(f"--signature-algorithm {algorithm} does not fit the key: {', '.join(verifier.algorithms)}")
+        raise Failure(
+            f"--signature-algorithm {algorithm} does not match the key: expected {', '.join(verifier.algorithms)}"
+        )
     try:
         claims = verifier.claims(shown)
         judge(claims, ServerSecurity(), time.time())
     except AuthenticationError as error:
-        raise Failure(f"the token is not good: {error}") from error
+        raise Failure(f"invalid token: {error}") from error
     click.echo(json.dumps(claims, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""``magnetar broker``: a broker alone."""
+"""``magnetar broker``: runs a broker alone."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags of a broker to a command."""
     for option in (
         click.option(
-            "--ready-file", metavar="FILE", help="Write the addresses there as JSON once it serves; -: stdout."
+            "--ready-file", metavar="FILE", help="Write the addresses to this file as JSON when ready (-: stdout)."
         ),
         click.option(
             "--salvage",
             is_flag=True,
-            help="Take up what the journal holds of topics that were never created, as topics of generated names; only"
-            " where a start is refused for it.",
+            help="Recover journal entries of topics that were never created, as topics with generated names; only"
+            " needed if the broker refuses to start because of them.",
         ),
-        click.option("--wipe-data", is_flag=True, help="Start empty: remove what earlier runs left in --data-dir."),
+        click.option("--wipe-data", is_flag=True, help="Start empty: delete data of earlier runs in --data-dir."),
         click.option(
-            "--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win."
+            "--config",
+            "config_file",
+            metavar="FILE",
+            help="Pulsar's .conf file, or YAML with its keys; flags override it.",
         ),
         click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
         insecure_option,
@@ -44,7 +47,7 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         allowed_hosts_option,
         click.option("--web-port", type=int, help="Port of the REST interface (default: 8080, 0: a free one)."),
         click.option("--broker-port", type=int, help="Port of the binary protocol (default: 6650, 0: a free one)."),
-        click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Where everything is kept."),
+        click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Directory for all data."),
     ):
         command = option(command)
     return command
@@ -93,9 +96,9 @@ def open_directory(
 
     Args:
         config: the broker's configuration.
-        wipe: whether to empty the directory.
-        more_names: names in it that do not belong to the broker.
-        way_to: the entry in it that other users may reach; all others are closed to them. Empty for none.
+        wipe: whether to delete data of earlier runs.
+        more_names: names of entries in it that do not belong to the broker.
+        way_to: entry in it that other users may access, empty for none; access to all others is removed.
     """
     DataDirectory.check_free(config.data_dir)
     check_port(config.host, config.broker_port, "--broker-port")
@@ -116,7 +119,7 @@ def open_directory(
 @click.command()
 @broker_options
 def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file: str | None, **flags: Any) -> None:
-    """Run a broker alone; workers elsewhere find it by --service-url and --admin-url."""
+    """Run a broker alone; workers connect to it with --service-url and --admin-url."""
     die_with_parent()
     log_to_stderr("broker")
     in_file = read_server_file(config_file, BROKER_KEYS, "broker")

@@ -29,8 +29,9 @@ from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
 from .lifetime import port_failure
 
 GC_THRESHOLDS = (50_000, 20, 50)
-"""Allocations between cyclic garbage collections. Every entry in flight consists of a few tuples that are in no cycle:
-with Python's default of 700, scanning them took a quarter of the loop's time for unbatched publishing."""
+"""Allocations between cyclic garbage collections. Every entry in flight consists of a few tuples without cycles: with
+Python's default of 700, scanning them took a quarter of the event loop's time when publishing without batching.
+"""
 
 WorkerUrl = Callable[[], str | None]
 StateStoreUrl = Callable[[], str | None]
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 def reachable(host: str) -> str:
     """Return the address at which a listener on ``host`` is reachable from this machine."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (compared with, not bound to)
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (only compared, not bound)
 
 
 def of_listener(app: ASGIApp, listener: str) -> ASGIApp:
@@ -52,11 +53,11 @@ def of_listener(app: ASGIApp, listener: str) -> ASGIApp:
 
 
 class BrokerProcess:
-    """A broker in this process.
+    """A broker that runs in this process.
 
     Attributes:
         broker_url: address of the binary protocol.
-        worker_broker_url: the same for standalone's own worker, independent of advertised addresses.
+        worker_broker_url: broker address for standalone's own worker, independent of advertised addresses.
         web_url: address of the REST interface.
         broker_tls_url: like `broker_url` with TLS; empty without a TLS listener.
         web_tls_url: like `web_url` with TLS; empty without a TLS listener.
@@ -65,12 +66,12 @@ class BrokerProcess:
     def __init__(
         self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory, forward_key: str = ""
     ) -> None:
-        """Create a broker; `start` starts it.
+        """Create a broker that `start` starts.
 
         Args:
-            config: configuration of the broker.
-            storage_config: configuration of its storage.
-            directory: its data directory.
+            config: broker configuration.
+            storage_config: storage configuration.
+            directory: data directory.
             forward_key: key shared with the supervised worker; see `ServerSecurity`.
         """
         self.broker_url = ""
@@ -89,7 +90,7 @@ class BrokerProcess:
 
     @property
     def addresses(self) -> dict[str, str | int]:
-        """The addresses to announce, by the names of Pulsar's client settings."""
+        """Addresses to announce, by the names of Pulsar's client settings."""
         found: dict[str, str | int] = {"brokerServiceUrl": self.broker_url, "webServiceUrl": self.web_url}
         if self.broker_tls_url:
             found["brokerServiceUrlTls"] = self.broker_tls_url
@@ -101,12 +102,12 @@ class BrokerProcess:
         """Recover the data, then listen: first on the binary protocol's port, then on the web port.
 
         Args:
-            supervised_worker: returns the worker that gets functions requests while no worker takes part in the
+            supervised_worker: returns the worker that receives functions requests while no worker takes part in the
                 election; None for a broker without functions.
             state_store_url: returns the URL of this broker's state store, to announce it; None without a state store.
 
         Raises:
-            StorageError: the data cannot be read, or the metadata store does not answer.
+            StorageError: the data cannot be read, or the metadata store does not respond.
             Failure: a port cannot be opened.
         """
         opened, config = self._opened, self._config
@@ -114,7 +115,7 @@ class BrokerProcess:
         opened.callback(self._directory.close)
         metadata_file = self._directory.path / METADATA_FILE
         if parse_store_url(config.metadata_store_url) != parse_store_url("") and metadata_file.exists():
-            log.warning("%s is there but not read: metadataStoreUrl is %s", metadata_file, config.metadata_store_url)
+            log.warning("ignoring existing %s because metadataStoreUrl is %s", metadata_file, config.metadata_store_url)
         store = await open_store(config.metadata_store_url, metadata_file, config.metadata_timeout_s)
         opened.push_async_callback(store.close)
         storage = await asyncio.to_thread(Storage.open, self._directory.path / STORAGE_FOLDER, self._storage_config)

@@ -1,4 +1,4 @@
-"""The keys of a server's ``--config`` file that have an effect, and the settings that they set.
+"""Keys of a server's ``--config`` file that have an effect, and the corresponding settings.
 
 Other keys of Pulsar's files are in `pulsar_keys`; `server_file` reads both.
 """
@@ -43,7 +43,7 @@ def _read_names(ctx: click.Context, parameter: click.Parameter, value: str | Non
     try:
         return host_names(value)
     except ValueError as error:
-        raise Failure(f"--allowed-hosts {value!r} is refused: {error}") from error
+        raise Failure(f"invalid --allowed-hosts {value!r}: {error}") from error
 
 
 def _read_users(ctx: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, str] | None:
@@ -52,7 +52,7 @@ def _read_users(ctx: click.Context, parameter: click.Parameter, value: str | Non
     try:
         return process_users(value)
     except ValueError as error:
-        raise Failure(f"--process-users {value!r} is refused: {error}") from error
+        raise Failure(f"invalid --process-users {value!r}: {error}") from error
 
 
 def _read_host(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -72,7 +72,8 @@ def advertised_address_option(field: str) -> Callable[[Callable[..., Any]], Call
         field,
         metavar="HOST",
         callback=_read_host,
-        help="Host advertised to clients and servers, if it differs from the listen address (NAT, containers, TLS).",
+        help="Host name advertised to clients and servers, if it differs from the listen address (NAT, containers,"
+        " TLS).",
     )
 
 
@@ -80,7 +81,7 @@ process_users_option = click.option(
     "--process-users",
     metavar="TENANT=USER[,…]",
     callback=_read_users,
-    help="Run a tenant's functions as that system user, '*': all other tenants'; as root only (docs/isolation.md).",
+    help="Run a tenant's functions as this system user ('*' for all other tenants); requires root (docs/isolation.md).",
 )
 
 
@@ -88,12 +89,12 @@ allowed_hosts_option = click.option(
     "--allowed-hosts",
     metavar="NAME[,NAME]",
     callback=_read_names,
-    help="Further names of this server in requests to its web port (proxies, DNS), and of pages that may ask.",
+    help="Additional host names that requests to the web port may use (proxies, DNS) or originate from (web pages).",
 )
 
 
 BY_TLS_ONLY = "brokerClientTlsEnabled"
-"""Key for brokers only: standalone's worker has no TLS, as its traffic does not leave the machine."""
+"""Key for brokers only: standalone's worker has no TLS, as its traffic remains on the machine."""
 
 BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
@@ -204,7 +205,7 @@ BROKER_KEYS: dict[str, Key] = {
     **AUTHORIZATION_KEYS,
     **CLIENT_KEYS,
 }
-"""Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is not Pulsar's: it slows syncs for benchmarks."""
+"""Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is not Pulsar's: it delays syncs for benchmarks."""
 
 
 STATE_KEYS: dict[str, Key] = {
@@ -213,7 +214,7 @@ STATE_KEYS: dict[str, Key] = {
     "stateStorageTokenSecretKey": Key("state", "key_file", _text),
     **TLS_KEYS,
 }
-"""Keys of bookkeeper.conf for its table service, and TLS keys with the brokers' names."""
+"""Keys of bookkeeper.conf for its table service, and TLS keys with the names used for brokers."""
 
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),

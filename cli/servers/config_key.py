@@ -1,4 +1,4 @@
-"""A key of a server's file: the setting, and how its value is read."""
+"""A key of a server's file: the corresponding setting and the conversion of its value."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 
 class Key(NamedTuple):
-    """The setting of a key.
+    """The setting that a key sets, and the reader of its value.
 
     Attributes:
         record: group of settings: ``broker``, ``storage``, ``worker``, ``state``, ``tls``, ``security``,
             ``authorization`` or ``client``.
-        field: field of that group; empty if the value is only checked.
+        field: field of the group; empty if the value is only checked.
         read: converts the file's value to the field's; raises ValueError.
     """
 

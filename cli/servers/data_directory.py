@@ -20,7 +20,7 @@ BROKER_NAMES = (STORAGE_FOLDER, f"{METADATA_FILE}*")
 
 
 class DataDirectory:
-    """A locked data directory; the lock always ends with the process.
+    """A locked data directory; the lock is released when the process ends, even if it is killed.
 
     Attributes:
         path: the directory.
@@ -35,7 +35,7 @@ class DataDirectory:
         """Create the directory if it is missing, remove access by others, and lock it.
 
         Args:
-            path: path of the directory.
+            path: directory path.
             is_passage: whether other users may traverse it to reach their own files below, without listing it.
 
         Raises:
@@ -48,7 +48,7 @@ class DataDirectory:
             lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
             raise StorageError(
-                f"data directory {path} cannot be used: {exc.strerror}; make it writable or give --data-dir another one"
+                f"data directory {path} cannot be used: {exc.strerror}; make it writable or use another --data-dir"
             ) from exc
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,8 +63,8 @@ class DataDirectory:
     def check_free(cls, path: Path) -> None:
         """Raise DataDirectoryInUse if a server has locked the directory, without creating or locking it.
 
-        When a server is started twice, both the directory and the ports are in use. The directory is the better
-        explanation, so it is checked first.
+        When a server is started twice, both the directory and the ports are in use. The error about the directory is
+        more helpful, so it is checked first.
         """
         if cls.is_in_use(path):
             raise _in_use(path)
@@ -86,7 +86,7 @@ class DataDirectory:
             os.close(lock)
 
     def wipe(self, names: tuple[str, ...]) -> None:
-        """Remove files of earlier runs with the given names; nothing else in the directory is touched."""
+        """Delete files of earlier runs with the given names; other files in the directory are kept."""
         for name in names:
             for found in self.path.glob(name):
                 if found.is_dir() and not found.is_symlink():
@@ -109,7 +109,7 @@ class DataDirectory:
 def _make(path: Path, is_passage: bool) -> None:
     before = (
         os.umask(0o022) if is_passage else None
-    )  # parent directories must be traversable, too; there is only one thread here
+    )  # parent directories must be traversable, too; changing the umask is safe with a single thread
     try:
         path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     finally:
@@ -120,7 +120,7 @@ def _make(path: Path, is_passage: bool) -> None:
 def _close(path: Path, is_passage: bool) -> None:
     """Remove access by others from a directory owned by this process's user, except traversal if `is_passage`.
 
-    The group's permissions are kept, unless others may traverse it: then only the owner may list it.
+    The group's permissions are kept, unless others may traverse the directory: then only the owner may list it.
     """
     status = path.stat()
     if status.st_uid != os.geteuid():
@@ -137,5 +137,5 @@ def _in_use(path: Path) -> DataDirectoryInUse:
     except OSError:
         holder = ""
     return DataDirectoryInUse(
-        f"data directory {path} is in use by process {holder or 'unknown'}; stop that or give --data-dir another one"
+        f"data directory {path} is in use by process {holder or 'unknown'}: stop it or use another --data-dir"
     )

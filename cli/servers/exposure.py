@@ -13,18 +13,18 @@ import click
 from ..failure import Failure
 
 _log = logging.getLogger(__name__)
-PULSAR_HOST = "0.0.0.0"  # noqa: S104 (compared with, not bound to)
+PULSAR_HOST = "0.0.0.0"  # noqa: S104 (only compared, not bound)
 LOOPBACK = "127.0.0.1"
 
 insecure_option = click.option(
     "--insecure",
     is_flag=True,
-    help="Allow other machines to connect without authentication: they may do everything.",
+    help="Allow other machines to connect without authentication and with full access.",
 )
 
 
 def check_exposure(host: str, is_insecure: bool) -> None:
-    """Reject an address reachable from other machines while clients are not authenticated, unless allowed.
+    """Reject an address reachable from other machines if clients are not authenticated, unless the user allows it.
 
     Args:
         host: address or name to listen on.
@@ -35,14 +35,14 @@ def check_exposure(host: str, is_insecure: bool) -> None:
     """
     if not is_insecure and not is_loopback(host):
         raise Failure(
-            f"{host} is reachable from other machines, and without authentication any client may run code here: listen"
-            " on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or use --insecure if all"
-            " clients that can connect may do everything"
+            f"{host} is reachable from other machines, and without authentication any client could run code here:"
+            " listen on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or use"
+            " --insecure to give all clients full access"
         )
 
 
 def host_in_file(host: str, *, is_open: bool) -> str:
-    """Return the listen address for the one in a file.
+    """Return the listen address to use for the address in a file.
 
     Pulsar's files contain 0.0.0.0, which is Pulsar's default and so not a deliberate decision: without authentication
     or ``--insecure`` it is replaced by the loopback address, with a log line.
@@ -54,8 +54,8 @@ def host_in_file(host: str, *, is_open: bool) -> str:
     if host != PULSAR_HOST or is_open:
         return host
     _log.warning(
-        "bindAddress=%s is Pulsar's default, and nothing authenticates clients: listening on %s only; set"
-        " authenticationEnabled (docs/security.md), or pass --insecure to let every machine connect",
+        "bindAddress=%s is Pulsar's default and clients are not authenticated, so listening on %s only: set"
+        " authenticationEnabled (docs/security.md), or use --insecure to allow connections from all machines",
         host,
         LOOPBACK,
     )
@@ -63,20 +63,20 @@ def host_in_file(host: str, *, is_open: bool) -> str:
 
 
 def tell_exposure(host: str, *, is_guarded: bool) -> None:
-    """Log the access rules of an address; ``is_guarded``: clients are authenticated."""
+    """Log which clients can access an address; ``is_guarded`` means that clients are authenticated."""
     if is_guarded:
         _log.info("open to authenticated clients (authenticationEnabled)")
     elif is_loopback(host):
         _log.info("open to all users of this machine without authentication; not reachable from other machines")
     else:
         _log.warning(
-            "--insecure: any client that can reach %s may do everything, and run code here, without authentication",
+            "--insecure: all clients that can reach %s have full access without authentication, and can run code here",
             host,
         )
 
 
 def is_guarded(security: Mapping[str, Any], authorization: Mapping[str, Any]) -> bool:
-    """Return whether settings keep out clients without credentials.
+    """Return whether the settings reject clients without credentials.
 
     Args:
         security: fields of `ServerSecurity`.
@@ -96,5 +96,5 @@ def is_loopback(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return False  # listening on it will fail with the reason
+        return False  # listening on it will fail with a better error
     return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)

@@ -1,4 +1,4 @@
-"""Start of servers whose instances run as other users: checks, and permissions of created files."""
+"""Checks and file permissions for servers that run instances as other users."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...instance.system_user import SystemUser
 from ..failure import Failure
 
 UMASK = 0o077
-"""Files that a server creates in a directory that others may traverse are private."""
+"""Umask of servers whose data directory other users may traverse: new files are private."""
 
 
 def isolated_users(names: Mapping[str, str] | None) -> list[SystemUser]:
-    """Return the system users in a worker's settings, and make this process's files private; empty without users.
+    """Return the system users in a worker's settings, which may be none; if there are any, make new files private.
 
     Raises:
-        Failure: this process cannot switch to other users, or one of them is not usable.
+        Failure: this process cannot switch to other users, or one of them cannot be used.
     """
     if not names:
         return []
@@ -36,7 +36,7 @@ def check_reach(users: Sequence[SystemUser], data_dir: Path) -> None:
     """Check that users can reach the files that their instances need.
 
     Raises:
-        Failure: a user cannot.
+        Failure: a user cannot reach a file.
     """
     if not users:
         return

@@ -1,7 +1,7 @@
 """Lifecycle of a server process: its log, signals, readiness, and ending with its parent.
 
-The log has one line per event, on standard error. It contains texts sent by clients, such as names, paths and reasons;
-control characters are escaped here, for all lines.
+The log has one line per event, on standard error. It contains strings sent by clients, such as names, paths and
+reasons, so control characters are escaped in all lines.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ STOP_S = 10.0
 """How long a server may take to stop, in seconds; after that it is killed."""
 _IMPORT_GC_THRESHOLDS = (5000, 1_000_000, 1_000_000)
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
-"""Loggers of libraries that log every request or start: only their warnings are shown."""
+"""Loggers of libraries that log every request or start; only their warnings are shown."""
 
 logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Collect cyclic garbage rarely, and only young objects, while modules are imported, as their objects stay alive.
+    """Make garbage collection rare and limited to young objects while modules are imported, as most objects stay alive.
 
-    Without any collection, garbage from class creation would remain and leave holes: more memory that is not shared.
+    Without any collection, garbage from class creation would leave holes, so more memory would not be shared.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(*_IMPORT_GC_THRESHOLDS)
@@ -56,7 +56,7 @@ def importing() -> Iterator[None]:
 
 
 def die_with_parent() -> bool:
-    """Have the kernel kill this process when its supervisor dies; return whether it has a supervisor."""
+    """Make the kernel kill this process when its supervisor dies; return whether it has a supervisor."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is not None:
         die_with(int(parent))
@@ -64,7 +64,7 @@ def die_with_parent() -> bool:
 
 
 def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run a server on uvloop; SIGTERM and SIGINT set the event that is passed to it."""
+    """Run a server on uvloop; SIGTERM and SIGINT set the event passed to it."""
     import uvloop
 
     async def main() -> None:
@@ -73,9 +73,9 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
         def stop_now(name: str) -> None:
             if not stop.is_set():
-                logger.info("stopping on %s", name)
+                logger.info("received %s, stopping", name)
                 loop.call_later(STOP_S - 0.5, cut_off)
-                signal.alarm(int(STOP_S))  # ends the process if the loop hangs
+                signal.alarm(int(STOP_S))  # exits even if the loop hangs
             stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,7 +87,7 @@ def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for work, raising its error, or for the stop event, which cancels it."""
+    """Wait until work completes, and raise its error, or cancel it on the stop event."""
 
     async def stopped() -> None:
         await stop.wait()
@@ -97,17 +97,17 @@ async def until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) ->
 
 def cut_off() -> None:
     """Exit immediately, without cleanup."""
-    logger.error("not stopped after %g s; what still hangs is cut off", STOP_S - 0.5)
+    logger.error("did not stop within %g s, exiting immediately", STOP_S - 0.5)
     os._exit(1)
 
 
 def announce(addresses: Mapping[str, str | int], ready_file: str | None, *, is_supervised: bool = False) -> None:
-    """Log that the server is ready, and write the addresses as JSON to a file, ``-`` for standard output.
+    """Log that the server is ready, and write its addresses as JSON to a file.
 
     Args:
         addresses: addresses by name.
-        ready_file: file to write; None for none.
-        is_supervised: whether this is a child of standalone, which logs the version for all of them.
+        ready_file: file to write, ``-`` for standard output; None for none.
+        is_supervised: whether this is a child of standalone, which logs the version for all processes.
     """
     if not is_supervised:
         logger.info("magnetar %s (%s)", __version__, variant())
@@ -132,10 +132,10 @@ def check_port(host: str, port: int, flag: str) -> None:
     """Check that a port can be opened, before anything else is opened.
 
     Raises:
-        Failure: it cannot; the message names the flag that sets the port.
+        Failure: the port cannot be opened; the message contains the flag that sets it.
     """
     if not 0 <= port <= 65535:
-        raise Failure(f"{flag} {port} is not a port: expected 0 to 65535, 0 for a free port")
+        raise Failure(f"invalid {flag} {port}: expected 0 to 65535, 0 for a free port")
     if port == 0:
         return
     try:
@@ -151,17 +151,17 @@ def port_failure(error: OSError, host: str, port: int, flag: str) -> Failure:
     """Return the failure for an address that cannot be opened."""
     if error.errno == errno.EADDRINUSE:
         return Failure(
-            f"port {port} on {host} is in use; stop what listens there or give {flag} another (0: a free one)"
+            f"port {port} on {host} is in use: stop the other program or set {flag} to another port (0: a free one)"
         )
     if error.errno == errno.EACCES:
-        return Failure(f"port {port} on {host} may not be used by this user; give {flag} one above 1023")
-    return Failure(f"cannot listen on {host}:{port}: {error.strerror or error}; correct --host or {flag}")
+        return Failure(f"no permission to use port {port} on {host}: set {flag} to a port above 1023")
+    return Failure(f"cannot listen on {host}:{port}: {error.strerror or error}; change --host or {flag}")
 
 
 class LineFormatter(logging.Formatter):
-    """Lines as ``2026-11-21 09:34:12.123 INFO    broker magnetar.broker.service: text``: process, logger and text.
+    """Formats lines as ``2026-11-21 09:34:12.123 INFO    broker magnetar.broker.service: text``.
 
-    Only unexpected errors have a traceback.
+    They contain the process and logger names. Tracebacks are only included for unexpected errors.
     """
 
     def __init__(self, process: str) -> None:
@@ -169,7 +169,7 @@ class LineFormatter(logging.Formatter):
         self.process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of one event."""
+        """Return the line for a log record."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         text = printable(" ".join(record.getMessage().splitlines()))
         line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {self.process} {printable(record.name)}: {text}"
@@ -180,7 +180,7 @@ class LineFormatter(logging.Formatter):
 
 
 def log_to_stderr(process: str, level: int = logging.INFO) -> None:
-    """Send this process's log to standard error, with its name in every line.
+    """Log to standard error, with the process name in every line.
 
     Args:
         process: name of the process.

@@ -1,8 +1,8 @@
 """``--local-token``: standalone accepts only clients that can read a token in its data directory.
 
-Design: each start generates a key, keeps it in memory, and writes one token signed with it, readable by the owner of
-the data directory. Tokens of earlier starts are invalid; so a token that was sent to another program listening on the
-port while the server was down is useless.
+Design: each start generates a key in memory, and writes one token signed with it, readable by the owner of the data
+directory. Tokens of earlier starts are invalid. So if a client sends its token to another program that listens on the
+port while the server is down, that token is useless.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ROLE = "admin"
 
 
 def close_with_token(in_file: Settings) -> str:
-    """Change the settings of standalone to require a token, and return the token.
+    """Make standalone's settings require a token, and return the token.
 
     Raises:
         Failure: the settings file configures authentication differently.
     """
     if in_file["security"] or in_file["authorization"] or in_file["client"]:
-        raise Failure("--local-token sets up authentication, and so does the file of --config; give one of them")
+        raise Failure("--local-token cannot be combined with authentication settings in the --config file")
     import jwt
 
     key = secrets.token_bytes(32)
@@ -43,7 +43,7 @@ def write_token(data_dir: Path, token: str) -> None:
     Raises:
         Failure: the file cannot be written.
     """
-    _write(data_dir / ADDRESSES_FILE, "")  # removes those of an earlier start
+    _write(data_dir / ADDRESSES_FILE, "")  # remove the addresses of an earlier start
     _write(data_dir / TOKEN_FILE, token)
 
 

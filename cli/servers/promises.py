@@ -1,7 +1,7 @@
-"""Rejected values of Pulsar keys without effect, as ignoring them would break a promise.
+"""Values of Pulsar keys without effect that are rejected, as ignoring them would break a promise.
 
-Otherwise, keys without effect are accepted with any value, and a log line says that they have no effect. That would be
-wrong if the value requests durability, authentication, TLS or isolation, which would then silently be missing.
+Other keys without effect are accepted with any value and logged. That would be wrong for values that request
+durability, authentication, TLS or isolation, which would then be missing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Promise(NamedTuple):
 
     Attributes:
         keys: pattern that matches whole key names.
-        asks: returns whether a value, as text, requests the feature.
-        reason: why the value is rejected, and what to do.
+        asks: returns whether a value, as a string, requests the feature.
+        reason: why the value is rejected, and the remedy.
     """
 
     keys: str
@@ -42,19 +42,20 @@ def _is_not_thread_factory(value: str) -> bool:
 
 
 _PEM = (
-    "only PEM files are read: convert the stores for {0}CertificateFilePath, {0}KeyFilePath and {0}TrustCertsFilePath"
+    "only PEM files are supported: convert the stores for {0}CertificateFilePath, {0}KeyFilePath and"
+    " {0}TrustCertsFilePath"
 )
 
 PROMISES: tuple[Promise, ...] = (
     # Durability
     Promise(r"managedLedgerDefault(WriteQuorum|AckQuorum)", _more_than(2),
-            "each entry is stored once, below --data-dir, so these copies would not exist: remove the line"),
+            "each entry is stored only once, in --data-dir, so these copies would not exist: remove the line"),
     Promise(r"bookkeeperClientEnforceMinNumRacksPerWriteQuorum", _is("true"),
-            "each entry is stored once, below --data-dir, not in several racks: remove the line"),
+            "each entry is stored only once, in --data-dir, not in several racks: remove the line"),
     Promise(r"numFunctionPackageReplicas|packagesReplicas", _more_than(1),
-            "packages are topics, stored once by the broker, so these copies would not exist: remove the line"),
+            "packages are topics, stored only once by the broker, so these copies would not exist: remove the line"),
     Promise(r"enableNonPersistentTopics", _is("false"),
-            "non-persistent topics, whose messages may be lost, are always allowed: remove the line"),
+            "non-persistent topics, which may lose messages, are always allowed: remove the line"),
     Promise(r"backlogQuotaCheckEnabled", _is("false"),
             "backlog quotas are always enforced, and consumer_backlog_eviction drops messages: remove the line,"
             " and set no quota"),
@@ -66,27 +67,27 @@ PROMISES: tuple[Promise, ...] = (
     Promise(r"functionAuthProviderClassName", _any,
             "functions always get their credentials from the worker (docs/security.md): remove the line"),
     Promise(r"brokerInterceptors|entryFilterNames", _any,
-            "Java classes cannot be loaded, so nothing would be checked or filtered: remove the line"),
+            "Java classes cannot be loaded, so checks or filters would be missing: remove the line"),
     Promise(r"brokerClient_.*([tT]ls|[sS]sl|[aA]uth).*", _any,
-            "set authentication and TLS of this client by brokerClientAuthenticationPlugin,"
+            "configure authentication and TLS of this client with brokerClientAuthenticationPlugin,"
             " brokerClientAuthenticationParameters and brokerClientTrustCertsFilePath"),
     # TLS
     Promise(r"tlsEnabledWithKeyStore", _is("true"), _PEM.format("tls")),
     Promise(r"brokerClientTlsEnabledWithKeyStore", _is("true"), _PEM.format("brokerClient")),
     Promise(r"(brokerClientS|s)slFactoryPlugin(Params)?", _any,
-            "Java classes cannot be loaded, and TLS is that of OpenSSL: remove the line"),
+            "Java classes cannot be loaded, and OpenSSL provides TLS: remove the line"),
     Promise(r"webServiceTls(Ciphers|Protocols)", _any,
-            "the web port has the TLS settings of the broker port: set tlsCiphers and tlsProtocols"),
+            "the web port uses the TLS settings of the broker port: set tlsCiphers and tlsProtocols"),
     Promise(r"brokerClientTls(Ciphers|Protocols)", _any,
             "the TLS versions and ciphers of this client cannot be restricted: remove the line"),
     Promise(r"(metadata|configuration)StoreConfigPath", _any,
             "the file is not read, so TLS or authentication set in it would be missing: remove the line"),
     # Isolation
     Promise(r"functionRuntimeFactoryClassName", _is_not_thread_factory,
-            "functions run as threads, processes or Spark applications of the worker's machine (--runtime): remove"
+            "functions run as threads, processes or Spark applications on the worker's machine (--runtime): remove"
             " the line"),
     Promise(r"functionInstanceMaxResources", _any,
-            "limits for the resources of functions are not supported: remove the line"),
+            "resource limits for functions are not supported: remove the line"),
     Promise(r"secretsProviderConfiguratorClassName", _any,
             "Java classes cannot be loaded: set secretsProviderClassName (docs/how-to/secrets.md)"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The keys of a server's file for TLS, authentication and authorization."""
+"""Keys of a server's file for TLS, authentication and authorization."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOKEN_KEYS: dict[str, Key] = {
 def _properties(value: Any) -> dict[str, str]:
     found = settings(value)
     if not all(isinstance(one, str | int | float) for one in found.values()):
-        raise ValueError("names with texts or numbers are expected; put a value with a comma in quotes")
+        raise ValueError("expected names with strings or numbers; quote values that contain a comma")
     return {name: str(one) for name, one in found.items()}
 
 
@@ -80,14 +80,14 @@ WORKER_CLIENT_KEYS: dict[str, Key] = {
     "tlsAllowInsecureConnection": Key("client", "tls_allow_insecure_connection", truth),
     "tlsEnableHostnameVerification": Key("client", "tls_hostname_verification", truth),
 }
-"""The same in functions_worker.yml, which has additional names for some."""
+"""Fields of `ClientSecurity` in functions_worker.yml, which has additional names for some."""
 
 
 PREFIX = "tokenSettingPrefix"
 
 
 def without_prefix(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with ``tokenSettingPrefix`` removed from the names of token settings.
+    """Remove ``tokenSettingPrefix`` from the names of token settings.
 
     Raises:
         ValueError: a token setting lacks the prefix, so that Pulsar would not read it.
@@ -98,12 +98,12 @@ def without_prefix(values: Mapping[str, Any]) -> dict[str, Any]:
     prefixed = {prefix + name: name for name in TOKEN_KEYS if name.startswith("token")}
     lacking = [name for name in prefixed.values() if name in values]
     if lacking:
-        raise ValueError(f"{lacking[0]} is not read beside {PREFIX}; name it {prefix}{lacking[0]}")
+        raise ValueError(f"{lacking[0]} is ignored with {PREFIX}: rename it to {prefix}{lacking[0]}")
     return {prefixed.get(name, name): value for name, value in values.items() if name != PREFIX}
 
 
 def lift_properties(security: dict[str, Any]) -> None:
-    """Move known settings of Pulsar's workers out of ``properties``; the rest is for custom providers.
+    """Move known settings of Pulsar's workers out of ``properties``; the remaining ones are for custom providers.
 
     Raises:
         ValueError: a value is invalid.

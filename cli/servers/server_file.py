@@ -1,4 +1,4 @@
-"""A server's ``--config`` file, YAML or Pulsar's ``key=value`` lines; all its errors are reported together."""
+"""Reader for a server's ``--config`` file, YAML or Pulsar's ``key=value`` lines; reports all errors together."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
 
     Args:
         path: the file.
-        keys: the keys that have an effect.
-        pulsar: files of Pulsar whose other keys are accepted without effect: ``broker``, ``worker``. Keys with other
-            values than Pulsar's default are logged.
+        keys: keys that have an effect.
+        pulsar: files of Pulsar whose other keys are accepted without effect, ``broker`` or ``worker``; those with
+            values other than Pulsar's default are logged.
 
     Raises:
         Failure: the file is unreadable.
@@ -67,7 +67,7 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
         except UnknownKey as exc:
             faults.append(str(exc))
         except (ValueError, InvalidConfig) as exc:
-            faults.append(f"{name}: {shown(name, value)} is refused: {exc}")
+            faults.append(f"{name}: invalid value {shown(name, value)}: {exc}")
     if not faults and "broker" in pulsar:
         faults = _combine(content, found["broker"])
     if not faults:
@@ -98,12 +98,12 @@ def _content(path: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         raise Failure(f"--config {path} is not valid YAML: {one_line(str(exc))}") from exc
     if not isinstance(content, dict):
-        raise Failure(f"--config {path} must hold `key: value` lines, such as `brokerServicePort: 6650`")
+        raise Failure(f"--config {path} must contain `key: value` lines, such as `brokerServicePort: 6650`")
     return {str(name): value for name, value in content.items()}
 
 
 def _is_properties(path: str, text: str) -> bool:
-    """Return whether a file has ``key=value`` lines, judging by its extension or else its first line."""
+    """Return whether a file has ``key=value`` lines, based on its extension or its first line."""
     ending = Path(path).suffix.lower()
     if ending in _YAML + _PROPERTIES:
         return ending in _PROPERTIES
@@ -112,7 +112,7 @@ def _is_properties(path: str, text: str) -> bool:
 
 
 def _check_alone(key: Key, setting: Any) -> None:
-    """Check a setting's range, so that it is reported with the file's other errors; raises InvalidConfig."""
+    """Check a setting's range, so that it is reported with the file's other errors; raise InvalidConfig."""
     if key.field in _CHECKED_TOGETHER:
         return
     if key.record == "broker":
@@ -143,7 +143,7 @@ def _check_alone(key: Key, setting: Any) -> None:
 
 
 def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
-    """Combine keys of a broker's file that depend on each other, including former names; return the errors."""
+    """Combine interdependent keys of a broker's file, including former names, and return the errors."""
     kind = content.get("allowAutoTopicCreationType")
     if kind == "non-partitioned":
         broker["auto_topic_partitions"] = 0
@@ -168,14 +168,14 @@ def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
         url = content.get(name)
         if url and store_url(url) != broker.get("metadata_store_url"):
             faults.append(
-                f"{name}: {url!r} is refused: clusters, tenants and policies are kept where all metadata is;"
-                " give the value of metadataStoreUrl, or remove the line"
+                f"{name}: invalid value {url!r}: clusters, tenants and policies are stored with all other metadata;"
+                " use the value of metadataStoreUrl, or remove the line"
             )
     return faults
 
 
 def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker: bool) -> list[str]:
-    """Combine keys for TLS and authentication that depend on each other; return the errors."""
+    """Combine interdependent keys for TLS and authentication, and return the errors."""
     fault = _combine_tls(content, found, is_worker=is_worker)
     if fault is not None:
         return [fault]
@@ -190,7 +190,7 @@ def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker:
     except ValueError as error:
         return [f"properties: {error}"]
     if authorization.get("is_enabled") and not found["security"].get("enabled"):
-        return ["authorizationEnabled requires authenticationEnabled: set it, too"]
+        return ["authorizationEnabled requires authenticationEnabled: set both"]
     try:
         ClientSecurity(**client)
     except InvalidConfig as error:
@@ -199,7 +199,7 @@ def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker:
 
 
 def _combine_tls(content: Mapping[str, Any], found: Settings, *, is_worker: bool) -> str | None:
-    """Drop a worker's TLS port unless TLS is enabled; return the error if TLS is requested but not configured."""
+    """Drop a worker's TLS port unless TLS is enabled; return an error if TLS is requested but not configured."""
     broker, worker = found["broker"], found["worker"]
     is_enabled = str(content.get("tlsEnabled", "false")).lower() == "true"
     if not is_enabled:
@@ -208,7 +208,7 @@ def _combine_tls(content: Mapping[str, Any], found: Settings, *, is_worker: bool
         {"worker_tls_port", "broker_tls_port", "web_tls_port"} & {*worker, *broker}
         or any(one.has_tls for one in broker.get("bind_addresses", ()))
     ):
-        return f"tlsEnabled: 'true' needs a port: set {'workerPortTls' if is_worker else _TLS_PORTS}"
+        return f"tlsEnabled: 'true' requires a port: set {'workerPortTls' if is_worker else _TLS_PORTS}"
     if is_worker and str(content.get("useTls", "false")).lower() == "true":
         worker["uses_tls"] = True  # checked later against the address, which a flag may override
     return None

@@ -1,4 +1,4 @@
-"""``magnetar standalone``: the broker in this process, which supervises state store and worker as child processes."""
+"""``magnetar standalone``: runs the broker in this process, and the state store and worker as supervised children."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ FORWARD_KEY_BYTES = 32
 @broker_options
 @click.option("--worker-port", type=int, help="Port of the worker (default: 6750, 0: a free one).")
 @process_users_option
-@click.option("-nfw", "--no-functions-worker", is_flag=True, help="Run the broker only.")
+@click.option("-nfw", "--no-functions-worker", is_flag=True, help="Run only the broker.")
 @click.option("--state-port", type=int, help="Port of the state store (default: 4181, 0: a free one).")
 @click.option(
     "--local-token",
     is_flag=True,
-    help="Take only who shows the token in --data-dir, which commands on this machine read by themselves.",
+    help="Require the token in --data-dir from clients; commands on this machine read it automatically.",
 )
 @click.option("-nss", "--no-stream-storage", is_flag=True, help="Run without the state store.")
 def standalone(
@@ -55,7 +55,7 @@ def standalone(
     process_users: dict[str, str] | None,
     **flags: Any,
 ) -> None:
-    """Run broker, state store and worker on this machine, until SIGTERM or Ctrl-C."""
+    """Run a broker, a state store and a worker on this machine until SIGTERM or Ctrl-C."""
     die_with_parent()
     log_to_stderr("broker")
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
@@ -122,7 +122,7 @@ def open_own_directory(config: BrokerConfig, *, wipe: bool, is_isolated: bool, t
 
 
 def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirectory) -> str | None:
-    """Return the file with the state store's key; with authentication, the key is created if missing."""
+    """Return the file with the state store's key; with authentication, create the key if missing."""
     given: str | None = in_file["worker"].get("state_key_file")
     if given is not None or not config.security.enabled:
         return given
@@ -136,7 +136,7 @@ def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirecto
 def worker_values(
     config: BrokerConfig, in_file: Settings, port: int, state_key: str | None, forward_key: str
 ) -> dict[str, Any]:
-    """Return the worker's settings; security settings contain keys, and are sent through its pipe."""
+    """Return the worker's settings; they are sent through its pipe, as security settings contain keys."""
     shared: dict[str, Any] = {"host": config.host, "worker_port": port, "cluster": config.cluster}
     shared |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
     shared["security"]["forward_key"] = forward_key
@@ -147,7 +147,7 @@ def worker_values(
 def ports_of(
     config: BrokerConfig, flags: Mapping[str, Any], in_file: Settings, *, has_worker: bool, has_state: bool
 ) -> tuple[int, int]:
-    """Return the ports of worker and state store, after checking that the needed ones can be opened.
+    """Return the ports of worker and state store, after checking that the required ones can be opened.
 
     Raises:
         DataDirectoryInUse: another server has locked the data directory, and so probably uses the ports.
@@ -166,7 +166,7 @@ def ports_of(
 def own_broker_configs(
     flags: dict[str, Any], in_file: Settings, *, has_worker: bool
 ) -> tuple[BrokerConfig, StorageConfig]:
-    """Return the broker's settings, with a socket for its own worker, in case it cannot reach advertised addresses."""
+    """Return the broker's settings, with a socket for its own worker, which may not reach advertised addresses."""
     config, storage_config = broker_configs(flags, in_file)
     if has_worker and (config.advertised_address or config.advertised_listeners):
         own = BindAddress(OWN_LISTENER, "pulsar", LOOPBACK, 0)
@@ -191,7 +191,7 @@ def first_given(*ports: int | None) -> int:
 
 
 def fork_all(children: Sequence[Child]) -> None:
-    """Fork the children before this process has a second thread; last one first, as it has the most to import."""
+    """Fork the children before this process has a second thread; the last one first, as it imports most."""
     if children:
         import_shared()
     for child in reversed(children):
@@ -200,7 +200,7 @@ def fork_all(children: Sequence[Child]) -> None:
 
 @importing()
 def import_shared() -> None:
-    """Import common modules before forking, so that the processes share their memory."""
+    """Import common modules before forking, so that the processes share memory."""
     import uvloop  # noqa: F401
 
     from ...runtime.process import zygote  # noqa: F401

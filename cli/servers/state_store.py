@@ -1,4 +1,4 @@
-"""``magnetar state-store``: the table service, alone or as the second child of standalone."""
+"""``magnetar state-store``: runs the table service, alone or as the second child of standalone."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ DEFAULT_STATE_PORT = 4181
 
 
 @click.command("state-store")
-@click.option("--data-dir", default="data/state", show_default=True, metavar="DIR", help="Where the tables are kept.")
+@click.option("--data-dir", default="data/state", show_default=True, metavar="DIR", help="Directory for the tables.")
 @click.option("--state-port", "port", type=int, help="Port of the service (default: 4181, 0: a free one).")
 @click.option("--host", help="Address to listen on (default: 127.0.0.1).")
 @click.option(
     "--token-secret-key",
     "key_file",
     metavar="FILE",
-    help="Take calls only with tokens that workers make with the key in this file (stateStorageTokenSecretKey).",
+    help="Require tokens that workers create with the key in this file (stateStorageTokenSecretKey).",
 )
 @insecure_option
-@click.option("--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win.")
-@click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
+@click.option(
+    "--config", "config_file", metavar="FILE", help="Pulsar's .conf file, or YAML with its keys; flags override it."
+)
+@click.option("--ready-file", metavar="FILE", help="Write the address to this file as JSON when ready (-: stdout).")
 def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_file: str | None, **flags: Any) -> None:
-    """Run the state store alone; workers find it by --state-storage-service-url."""
+    """Run the state store alone; workers connect to it with --state-storage-service-url."""
     is_supervised = die_with_parent()
     log_to_stderr("state store")
     in_file = read_server_file(config_file, STATE_KEYS)
@@ -50,11 +52,12 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     key = TableKey.read(key_file) if key_file else None
     tls = tls_of(in_file)
     is_guarded = key is not None or (tls is not None and tls.requires_client_certificate)
-    if not is_supervised:  # else standalone has checked it
+    if not is_supervised:  # otherwise standalone has checked it
         check_exposure(host, insecure or is_guarded)
     DataDirectory.check_free(Path(data_dir))
     check_port(host, port, "--state-port")
-    # Before starting any thread, which could otherwise receive the signals. No event loop runs here to handle them.
+    # Block the signals before starting threads, which could otherwise receive them. There is no event loop here to
+    # handle them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     directory = DataDirectory.open(Path(data_dir))
     from ...state.server import TableServer
@@ -71,14 +74,14 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
             tell_exposure(host, is_guarded=is_guarded)
         announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file, is_supervised=is_supervised)
         signal.sigwait(STOP_SIGNALS)
-        signal.alarm(int(STOP_S))  # ends the process if stopping hangs
+        signal.alarm(int(STOP_S))  # exits even if stopping hangs
     finally:
         server.stop()
         directory.close()
 
 
 def tls_of(in_file: Settings) -> ServerTls | None:
-    """Return the TLS settings if the file contains a certificate or any other TLS key; else None."""
+    """Return the TLS settings if the file contains a certificate or any other TLS key, or None."""
     if not in_file["tls"]:
         return None
     from ...security.server_tls_settings import ServerTls

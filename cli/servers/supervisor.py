@@ -1,10 +1,10 @@
-"""Supervision of child processes, which announce readiness on their standard output.
+"""Supervision of child processes that announce readiness on their standard output.
 
 Design: each child runs in its own session, so that Ctrl-C reaches only the parent, which stops the children in order.
-The kernel kills a child when its parent dies (`lifetime.die_with_parent`). A child that exits by itself is restarted
+The kernel kills a child when its parent dies (`lifetime.die_with_parent`). A child that exits unexpectedly is restarted
 after a backoff that doubles from 0.25 s to 10 s, and is reset once the child has run for 30 s. It keeps the port of its
-first start, because others know it. The first start may fork, which shares the parent's memory; later the parent has
-threads, and the child is started with exec.
+first start, which other processes use. The first start may fork, which shares the parent's memory; later the parent has
+threads, so the child is started with exec.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_PAUSE_S = 10.0
 SETTLED_S = 30.0
 READY_TIMEOUT_S = 30.0
 TERM_S = 6.0
-"""How long a child may take to stop, in seconds; the rest of the 10 s is for the broker."""
+"""How long a child may take to stop, in seconds; the remainder of the 10 s is for the broker."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class ChildSpec:
 
     Attributes:
         name: name in logs.
-        arguments: returns its command line after ``python -m magnetar.cli``, given the addresses of its last start.
-        told: returns the values to write to its standard input as one JSON line, once they are known.
+        arguments: returns its command line after ``python -m magnetar.cli``, from the addresses of its last start.
+        told: returns the values to write to its standard input as a JSON line, once they are known.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Child:
     def fork(self) -> None:
         """Fork the process for its first start, if possible; must be called before any thread is started.
 
-        In the child, this ends with SystemExit.
+        In the child, this raises SystemExit.
         """
         if can_fork():
             arguments, parent = self.spec.arguments(self.addresses), os.getpid()
@@ -102,10 +102,10 @@ class Child:
         self._process, self._streams = process, (process.stdout, process.stdin)
 
     async def ready(self) -> None:
-        """Send the process its configuration and wait until it is ready; supervise it from then on.
+        """Send the process its configuration, wait until it is ready, and supervise it from then on.
 
         Raises:
-            Failure: the process ended, or took too long.
+            Failure: the process exited, or took too long.
         """
         await self._become_ready()
         self._watcher = self._tasks.keep(self._watch, "watch")
@@ -114,14 +114,14 @@ class Child:
         """Stop the process: SIGTERM, then SIGKILL after a deadline."""
         self._is_stopping = True
         if self._watcher is not None and self._process is not None and self._process.returncode is not None:
-            self._watcher.cancel()  # it may be waiting to restart the child
+            self._watcher.cancel()  # the watcher may be waiting to restart the child
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             if not await within(TERM_S, process.wait()):
                 logger.warning(
-                    "%s (pid %d) did not stop within %g s and is killed", self.spec.name, process.pid, TERM_S
+                    "killing %s (pid %d), which did not stop within %g s", self.spec.name, process.pid, TERM_S
                 )
                 process.kill()
                 await process.wait()
@@ -143,10 +143,10 @@ class Child:
         except TimeoutError as exc:
             process.kill()
             await process.wait()
-            raise Failure(f"the {name} was not ready within {READY_TIMEOUT_S:g} s; its log stands above") from exc
+            raise Failure(f"the {name} was not ready within {READY_TIMEOUT_S:g} s; see its log above") from exc
         if not line:
             code = await process.wait()
-            raise Failure(f"the {name} did not start: it {how_it_ended(code)}; its own lines stand above")
+            raise Failure(f"the {name} did not start: it {how_it_ended(code)}; see its log above")
         self.addresses = json.loads(line)
 
     async def _watch(self) -> None:
@@ -162,7 +162,7 @@ class Child:
                 return
             pause_s = backoff.after(loop.time() - started_s)
             logger.warning(
-                "the %s (pid %d) %s; starting it again in %g s",
+                "the %s (pid %d) %s; restarting in %g s",
                 self.spec.name, self._process.pid, how_it_ended(code), pause_s,
             )  # fmt: skip
             await asyncio.sleep(pause_s)
@@ -173,19 +173,19 @@ class Child:
             except Failure as exc:
                 logger.warning("%s", exc.message)
             else:
-                logger.info("the %s runs again (pid %d)", self.spec.name, self._process.pid)
+                logger.info("restarted the %s (pid %d)", self.spec.name, self._process.pid)
 
     async def _drain(self) -> None:
         """Log the child's further output, so that its pipe does not fill up."""
         assert self._streams is not None
         reader, writer = self._streams
         while line := await next_line(reader):
-            logger.info("%s wrote: %s", self.spec.name, line.decode(errors="replace").rstrip())
+            logger.info("unexpected output of %s: %s", self.spec.name, line.decode(errors="replace").rstrip())
         writer.close()
 
 
 async def next_line(reader: asyncio.StreamReader) -> bytes:
-    """Return the child's next line of output; empty at its end, including a reset or broken pipe."""
+    """Return the child's next line of output; empty at the end, which includes a reset or broken pipe."""
     try:
         return await reader.readline()
     except ConnectionError:
@@ -199,7 +199,7 @@ def run_forked(arguments: Sequence[str], parent: int, channel: socket.socket) ->
     for number in (0, 1):
         os.dup2(channel.fileno(), number)
     channel.close()
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115  it stays open
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  it remains open
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     import setproctitle
 
@@ -210,8 +210,8 @@ def run_forked(arguments: Sequence[str], parent: int, channel: socket.socket) ->
 
 
 def how_it_ended(code: int) -> str:
-    """Return an exit code in words."""
+    """Describe an exit code in words."""
     if code < 0:
         with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+            return f"was terminated by {signal.Signals(-code).name}"
+    return f"exited with exit code {code}"

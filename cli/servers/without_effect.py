@@ -1,4 +1,4 @@
-"""Keys of Pulsar in a server's file that have no effect: counted, logged if changed, rejected if that matters."""
+"""Pulsar keys without effect in a server's file: counted, logged if changed, or rejected if ignoring one is harmful."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _SECRET = re.compile(
 
 
 class UnknownKey(Exception):
-    """The key is unknown, here and in Pulsar."""
+    """The key exists neither here nor in Pulsar."""
 
 
 def shown(name: str, value: Any) -> str:
-    """Format a value for errors, unless it may be a secret."""
-    return "the value" if _SECRET.search(name) else repr(value)
+    """Format a value for errors, hiding possible secrets."""
+    return "(not shown)" if _SECRET.search(name) else repr(value)
 
 
 class WithoutEffect:
-    """The keys of a file that have no effect."""
+    """The keys without effect in a file."""
 
     def __init__(self, known: Sequence[str], pulsar: Sequence[str]) -> None:
-        """Start without keys.
+        """Create an empty collection.
 
         Args:
-            known: names of the keys with an effect, to suggest one for a mistyped key.
-            pulsar: the applicable tables of Pulsar's keys: ``broker``, ``worker``.
+            known: names of the keys with an effect, as suggestions for mistyped keys.
+            pulsar: the applicable tables of Pulsar's keys, ``broker`` or ``worker``.
         """
         self._known = known
         self._pulsar = pulsar
@@ -47,8 +47,8 @@ class WithoutEffect:
         """Add a key without effect.
 
         Raises:
-            UnknownKey: Pulsar does not have the key.
-            ValueError: the value requests something that would be missing; the message says what to do.
+            UnknownKey: the key does not exist in Pulsar.
+            ValueError: the value requests a missing feature; the message contains the remedy.
         """
         for file in self._pulsar:
             if self._take_from(file, name, value):
@@ -81,8 +81,10 @@ class WithoutEffect:
         self._lines.append(f"{setting} has no effect: {reason_of(name, file)}")
 
     def log(self, path: str) -> None:
-        """Log a line for each changed key, and one with the number of the others."""
+        """Log a line for each changed key, and one with the number of other keys."""
         for line in self._lines:
             _log.warning("--config %s: %s", path, line)
         if self._defaults:
-            _log.info("--config %s: keys without an effect that have Pulsar's default value: %d", path, self._defaults)
+            _log.info(
+                "--config %s: ignored %d keys without effect that have Pulsar's default value", path, self._defaults
+            )

@@ -1,4 +1,4 @@
-"""``magnetar worker``: a functions worker alone, with a running broker."""
+"""``magnetar worker``: runs a functions worker that connects to a running broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_WORKER_PORT = 6750
 
 
 def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> WorkerConfig:
-    """Return a worker's settings from its file, overridden by flags and by its supervisor."""
+    """Return a worker's settings from its file, overridden by flags and its supervisor."""
     from ...security.authentication.settings import ServerSecurity
     from ...security.authorization.settings import AuthorizationSettings
     from ...security.credentials.client_security import TLS_URLS, ClientSecurity
@@ -36,7 +36,7 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
     from ...state.limits import TLS_SCHEME
     from ...worker.config import WorkerConfig
 
-    # As in Pulsar, a worker's metrics require authentication, and a broker's do not.
+    # As in Pulsar, the metrics of workers require authentication, and those of brokers do not.
     security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
     authorization = AuthorizationSettings(**{**in_file["authorization"], **tuples(values.pop("authorization", {}))})
     client = {**in_file["client"], **values.pop("client_security", {})}
@@ -49,7 +49,7 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
             client.pop(name, None)  # Pulsar's functions_worker.yml contains them without TLS, too
     client_security = ClientSecurity(**client)
     if values.pop("uses_tls", False) and not urls[0].startswith(TLS_URLS):
-        raise Failure(f"useTls is true, but the broker's address is {urls[0]!r}: use pulsar+ssl://host:port")
+        raise Failure(f"useTls is true, but the broker address is {urls[0]!r}: use pulsar+ssl://host:port")
     return WorkerConfig(
         data_dir=data_dir,
         tls=ServerTls(**in_file["tls"]),
@@ -83,7 +83,7 @@ def check_ports(host: str, values: Mapping[str, Any]) -> None:
 
 
 def main_port(config: WorkerConfig) -> tuple[int, str]:
-    """Return a worker's main port, and the setting that sets it."""
+    """Return a worker's main port and the name of its setting."""
     if config.worker_port is not None:
         return config.worker_port, "--worker-port"
     return config.worker_tls_port or 0, "workerPortTls"
@@ -95,30 +95,32 @@ def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--data-dir", default="data/worker", show_default=True, metavar="DIR", help="For packages and logs.")
+@click.option(
+    "--data-dir", default="data/worker", show_default=True, metavar="DIR", help="Directory for packages and logs."
+)
 @click.option(
     "--worker-port",
     type=int,
-    help="Port of its REST interface (default: 6750, or none beside workerPortTls; 0: a free one).",
+    help="Port of the REST interface (default: 6750, or none with workerPortTls; 0: a free one).",
 )
-@click.option("--worker-id", help="Unique in the cluster (default: host-port).")
+@click.option("--worker-id", help="Id of the worker, unique in the cluster (default: host-port).")
 @click.option("--host", help="Address to listen on (default: workerHostname in the file, or 127.0.0.1).")
 @advertised_address_option("advertised_host")
 @insecure_option
 @allowed_hosts_option
-@click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
-@click.option("--admin-url", metavar="URL", help="The broker's REST interface; else as before the group.")
+@click.option("--service-url", metavar="URL", help="Broker address (default: the global flag).")
+@click.option("--admin-url", metavar="URL", help="Address of the broker's REST interface (default: the global flag).")
 @click.option(
     "--state-storage-service-url",
     "state_url",
     metavar="URL",
-    help="The state store, bk://host:port, or bk+ssl://host:port with TLS (default: none).",
+    help="State store address, bk://host:port, or bk+ssl://host:port with TLS (default: none).",
 )
 @click.option(
-    "--config", "config_file", metavar="FILE", help="functions_worker.yml, or a file with its keys; flags win."
+    "--config", "config_file", metavar="FILE", help="functions_worker.yml, or a file with its keys; flags override it."
 )
 @process_users_option
-@click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
+@click.option("--ready-file", metavar="FILE", help="Write the address to this file as JSON when ready (-: stdout).")
 @click.option("--addresses-from-stdin", is_flag=True, hidden=True)
 @click.pass_context
 def worker(
@@ -131,7 +133,7 @@ def worker(
     addresses_from_stdin: bool,
     **flags: Any,
 ) -> None:
-    """Run a functions worker alone, against a broker that runs already."""
+    """Run a functions worker that connects to a running broker."""
     is_supervised = die_with_parent()
     log_to_stderr("worker")
     settings = current(ctx)
@@ -142,7 +144,7 @@ def worker(
     given = {name: value for name, value in flags.items() if value is not None}
     values |= given | settled_hosts(in_file["worker"], given)
     host = values["host"]
-    if not is_supervised:  # else standalone has looked
+    if not is_supervised:  # otherwise standalone has checked it
         check_exposure(host, insecure or guarded)
     check_ports(host, values)
     with importing():
@@ -151,8 +153,8 @@ def worker(
         from ...web.httpx_import import import_httpx
 
     users = isolated_users(values.get("process_users"))
-    # Before this process has threads, a loop or a locked directory. With isolated instances it is started with exec, as
-    # a forked process would contain this process's memory.
+    # Start the zygote before this process has threads, a loop or a locked directory. With isolated instances it is
+    # started with exec, as a forked process would contain this process's memory.
     zygote = fork_zygote() if can_fork() and not users else None
     directory = DataDirectory.open(Path(data_dir), is_passage=bool(users))
     check_reach(users, directory.path)
@@ -164,7 +166,7 @@ def worker(
     if addresses_from_stdin:  # sent by the supervisor once known; imports are done by then
         line = sys.stdin.readline()
         if not line:
-            raise Failure("the supervisor ended before it sent the broker's address")
+            raise Failure("the supervisor exited before it sent the broker address")
         values |= json.loads(line)
     config = worker_config(in_file, values, directory.path)
 

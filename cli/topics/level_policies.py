@@ -1,4 +1,4 @@
-"""The policies of namespaces and of topics: common ones, those with different flags, and those of one level only.
+"""Policies of namespaces and topics: common ones, those with different flags, and those of one level only.
 
 Source: Pulsar's `CmdNamespaces`, `CmdTopics` and `CmdTopicPolicies`.
 """
@@ -13,7 +13,7 @@ from .policy_commands import Policy, number_of, option
 from .policy_tables import common_policies, switch
 from .policy_values import auto_topics, number, retention, seconds, word
 
-_TTL = {"metavar": "DURATION", "help": "Such as 90, 10m or 2h; 0 for ever."}
+_TTL = {"metavar": "DURATION", "help": "Duration such as 90, 10m or 2h; 0: unlimited."}
 _INTERVAL = option("-i", "--interval", "value", type=int, help="Seconds.")
 
 NAMESPACE_POLICIES: tuple[Policy, ...] = (
@@ -22,14 +22,14 @@ NAMESPACE_POLICIES: tuple[Policy, ...] = (
     Policy(
         "subscription-expiration-time",
         "subscriptionExpirationTime",
-        "expiration of subscriptions",
-        [option("-t", "--time", "value", type=int, help="Minutes; 0 for never.")],
+        "subscription expiration time",
+        [option("-t", "--time", "value", type=int, help="Minutes; 0: never.")],
         number,
     ),
     Policy(
         "deduplication-snapshot-interval",
         "deduplicationSnapshotInterval",
-        "snapshot interval of deduplication",
+        "deduplication snapshot interval",
         [_INTERVAL],
         number,
         remove=None,
@@ -37,7 +37,7 @@ NAMESPACE_POLICIES: tuple[Policy, ...] = (
     Policy(
         "auto-topic-creation",
         "autoTopicCreation",
-        "creation of topics on first use",
+        "automatic topic creation policy",
         [
             *switch(),
             option(
@@ -46,22 +46,37 @@ NAMESPACE_POLICIES: tuple[Policy, ...] = (
                 "kind",
                 type=click.Choice(("partitioned", "non-partitioned")),
                 default="non-partitioned",
-                help="Of the topics.",
+                help="Type of the created topics.",
             ),
-            option("-n", "--num-partitions", "partitions", type=int, required=False, help="Of a partitioned topic."),
+            option(
+                "-n",
+                "--num-partitions",
+                "partitions",
+                type=int,
+                required=False,
+                help="Number of partitions of created partitioned topics.",
+            ),
         ],
         auto_topics,
     ),
     number_of(
-        "max-producers-per-topic", "maxProducersPerTopic", "maximum of producers", "-p", "--max-producers-per-topic"
+        "max-producers-per-topic",
+        "maxProducersPerTopic",
+        "maximum number of producers",
+        "-p",
+        "--max-producers-per-topic",
     ),
     number_of(
-        "max-consumers-per-topic", "maxConsumersPerTopic", "maximum of consumers", "-c", "--max-consumers-per-topic"
+        "max-consumers-per-topic",
+        "maxConsumersPerTopic",
+        "maximum number of consumers",
+        "-c",
+        "--max-consumers-per-topic",
     ),
     number_of(
         "max-unacked-messages-per-consumer",
         "maxUnackedMessagesPerConsumer",
-        "maximum of unacknowledged messages",
+        "maximum number of unacknowledged messages",
         "-c",
         "--max-unacked-messages-per-topic",
         "--max-unacked-messages-per-consumer",
@@ -69,38 +84,42 @@ NAMESPACE_POLICIES: tuple[Policy, ...] = (
     number_of(
         "max-unacked-messages-per-subscription",
         "maxUnackedMessagesPerSubscription",
-        "maximum of unacknowledged messages of a subscription",
+        "maximum number of unacknowledged messages per subscription",
         "-c",
         "--max-unacked-messages-per-subscription",
     ),
     number_of(
         "max-subscriptions-per-topic",
         "maxSubscriptionsPerTopic",
-        "maximum of subscriptions",
+        "maximum number of subscriptions",
         "-m",
         "--max-subscriptions-per-topic",
     ),
     number_of(
-        "max-topics-per-namespace", "maxTopicsPerNamespace", "maximum of topics", "-t", "--max-topics-per-namespace"
+        "max-topics-per-namespace",
+        "maxTopicsPerNamespace",
+        "maximum number of topics",
+        "-t",
+        "--max-topics-per-namespace",
     ),
     Policy(
         "subscription-auth-mode",
         "subscriptionAuthMode",
-        "rule for names of subscriptions",
+        "subscription authorization mode",
         [
             option(
                 "-m",
                 "--subscription-auth-mode",
                 "value",
                 type=click.Choice(SUBSCRIPTION_AUTH_MODES),
-                help="Prefix: they begin with the role; counts while authorization is on.",
+                help="Prefix: subscription names must start with the role; applies if authorization is enabled.",
             )
         ],
         word,
         remove=None,
     ),
 )
-"""In addition to those in `cli.cluster.namespaces`."""
+"""Policies of namespaces, in addition to those in `cli.cluster.namespaces`."""
 
 TOPIC_POLICIES: tuple[Policy, ...] = (
     *common_policies(),
@@ -110,47 +129,47 @@ TOPIC_POLICIES: tuple[Policy, ...] = (
     Policy(
         "retention",
         "retention",
-        "retention of acknowledged messages",
+        "retention policy",
         [
-            option("-t", "--time", metavar="DURATION", help="Such as 3h; 0 none, -1 for ever."),
-            option("-s", "--size", metavar="SIZE", help="Such as 500M or 10G; 0 none, -1 without limit."),
+            option("-t", "--time", metavar="DURATION", help="Duration such as 3h; 0: no retention, -1: forever."),
+            option("-s", "--size", metavar="SIZE", help="Size such as 500M or 10G; 0: no retention, -1: unlimited."),
         ],
         retention,
     ),
     Policy(
         "deduplication-snapshot-interval",
         "deduplicationSnapshotInterval",
-        "snapshot interval of deduplication",
+        "deduplication snapshot interval",
         [_INTERVAL],
         number,
     ),
-    number_of("max-producers", "maxProducers", "maximum of producers", "-p", "--max-producers"),
-    number_of("max-consumers", "maxConsumers", "maximum of consumers", "-c", "--max-consumers"),
+    number_of("max-producers", "maxProducers", "maximum number of producers", "-p", "--max-producers"),
+    number_of("max-consumers", "maxConsumers", "maximum number of consumers", "-c", "--max-consumers"),
     number_of(
         "max-unacked-messages-per-consumer",
         "maxUnackedMessagesOnConsumer",
-        "maximum of unacknowledged messages",
+        "maximum number of unacknowledged messages",
         "-m",
         "--maxNum",
     ),
     number_of(
         "max-unacked-messages-per-subscription",
         "maxUnackedMessagesOnSubscription",
-        "maximum of unacknowledged messages of a subscription",
+        "maximum number of unacknowledged messages per subscription",
         "-m",
         "--maxNum",
     ),
     Policy(
         "max-message-size",
         "maxMessageSize",
-        "largest message",
+        "maximum message size",
         [
             option(
                 "-m",
                 "--max-message-size",
                 "text",
                 metavar="SIZE",
-                help="Bytes, such as 1000 or 1M; 0 for the broker's.",
+                help="Size in bytes, such as 1000 or 1M; 0: the broker's limit.",
             )
         ],
         parse_bytes,
@@ -158,12 +177,12 @@ TOPIC_POLICIES: tuple[Policy, ...] = (
     Policy(
         "replication-clusters",
         "replication",
-        "clusters that have the topic",
-        [option("-c", "--clusters", metavar="NAME[,NAME]", help="Their names.")],
+        "replication clusters",
+        [option("-c", "--clusters", metavar="NAME[,NAME]", help="Names of the clusters.")],
         lambda clusters: clusters.split(","),
     ),
 )
-_SUBSCRIPTIONS = ("maxSubscriptionsPerTopic", "maximum of subscriptions")
+_SUBSCRIPTIONS = ("maxSubscriptionsPerTopic", "maximum number of subscriptions")
 ONLY_TOPIC_POLICIES = (
     number_of("max-subscriptions-per-topic", *_SUBSCRIPTIONS, "-s", "--max-subscriptions-per-topic"),
 )

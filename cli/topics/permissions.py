@@ -1,4 +1,4 @@
-"""The permission commands of topics and namespaces, which have the same names and flags."""
+"""Permission commands for topics and namespaces, with the same names and flags."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ def permission_commands(argument: str, path_of: Callable[[str], str]) -> Iterato
         path_of: returns the REST path for its value.
     """
     yield from Subject(path_of, [click.argument(argument)], dict).commands(
-        None, Call("permissions", "GET", "/permissions", f"Show who may do what with a {argument}.", show=Record)
+        None,
+        Call("permissions", "GET", "/permissions", f"Show the permissions of all roles on a {argument}.", show=Record),
     )
 
     def grant(rest: Admin, /, **given: Any) -> str:
         subject, role = given[argument], given["role"]
         actions = [action.strip() for action in given["actions"].split(",")]
         rest.post(f"{path_of(subject)}/permissions/{segment(role)}", actions)
-        return f"{role} may {', '.join(actions)} on {subject}"
+        return f"Granted {role} {', '.join(actions)} on {subject}"
 
     def revoke(rest: Admin, /, **given: Any) -> str:
         subject, role = given[argument], given["role"]
         rest.delete(f"{path_of(subject)}/permissions/{segment(role)}")
-        return f"{role} has no permissions on {subject}"
+        return f"Revoked all permissions of {role} on {subject}"
 
     actions_option = click.option(
         "--actions",
         required=True,
         metavar="ACTION[,ACTION]",
-        help="produce, consume, sources, sinks, functions, packages.",
+        help="Comma-separated: produce, consume, sources, sinks, functions, packages.",
     )
     for run, name, flags, text in (
-        (grant, "grant-permission", (actions_option, _role_option), f"Let a role do things with a {argument}."),
-        (revoke, "revoke-permission", (_role_option,), f"Take all permissions of a role on a {argument}."),
+        (grant, "grant-permission", (actions_option, _role_option), f"Grant a role permissions on a {argument}."),
+        (revoke, "revoke-permission", (_role_option,), f"Revoke all permissions of a role on a {argument}."),
     ):
         function: Any = run
         for flag in flags:

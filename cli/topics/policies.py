@@ -1,6 +1,6 @@
-"""Commands for topic policies, which apply to all partitions of a topic.
+"""Commands for topic policies, which apply to all partitions.
 
-Pulsar has them twice: as ``topics set-…`` and as ``topicPolicies set-…``.
+As in Pulsar, they exist twice: as ``topics set-…`` and as ``topicPolicies set-…``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ APPLIED = click.Option(
 
 
 def on_or_off(enable: bool, disable: bool) -> bool:
-    """Return which of the two flags was given.
+    """Return whether ``--enable`` rather than ``--disable`` was given.
 
     Raises:
-        Failure: both flags were given, or neither.
+        Failure: both flags were given, or neither was.
     """
     if enable == disable:
-        raise Failure("give either --enable or --disable")
+        raise Failure("use either --enable or --disable")
     return enable
 
 
@@ -35,7 +35,7 @@ def on_or_off(enable: bool, disable: bool) -> bool:
 @enable_option
 @disable_option
 def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> str:
-    """Set deduplication of a topic; it overrides the namespace."""
+    """Enable or disable deduplication of a topic, overriding the namespace."""
     is_on = on_or_off(enable, disable)
     rest.post(f"{topic_path(topic)}/deduplicationEnabled", is_on)
     return f"Deduplication of {topic} is {'on' if is_on else 'off'}"
@@ -47,17 +47,17 @@ def bytes_or_no_limit(value: str | int) -> int:
 
 
 def parse_bytes(text: str, bare_unit: int = 1, smallest: int = 0) -> int:
-    """Parse a size with `parse_size`, and return bytes.
+    """Parse a size, such as 10M, and return bytes.
 
     Raises:
-        click.BadParameter: the text is not a size, or the size is too small.
+        click.BadParameter: the value is not a size, or the size is too small.
     """
     try:
         size = parse_size(text, bare_unit)
     except ValueError:
         size = None
     if size is None or size < smallest:
-        raise click.BadParameter(f"size {text!r} must be {EXPECTED}")
+        raise click.BadParameter(f"invalid size {text!r}: expected {EXPECTED}")
     return size
 
 
@@ -65,16 +65,16 @@ def whole_megabytes(text: str, bare_unit: int = 1) -> int:
     """Parse a size in megabytes; -1 means unlimited.
 
     Raises:
-        click.BadParameter: the text is not a size, or not a whole number of megabytes.
+        click.BadParameter: the value is not a size, or not a whole number of megabytes.
     """
     size = parse_bytes(text, bare_unit, smallest=-1)
     if size > 0 and size % MIB:
-        raise click.BadParameter(f"size {text!r} must be whole megabytes, such as 500M or 10G")
+        raise click.BadParameter(f"invalid size {text!r}: expected whole megabytes, such as 500M or 10G")
     return size // MIB if size > 0 else size
 
 
 threshold_option = click.option(
-    "-t", "--threshold", required=True, metavar="SIZE", help="Such as 100000 or 10M; 0 compacts on request only."
+    "-t", "--threshold", required=True, metavar="SIZE", help="Size such as 100000 or 10M; 0: compact only on request."
 )
 
 
@@ -82,7 +82,7 @@ threshold_option = click.option(
 @topic_argument
 @threshold_option
 def set_compaction_threshold(rest: Admin, topic: str, threshold: str) -> str:
-    """Set the compaction threshold of a topic; it overrides the namespace."""
+    """Set the compaction threshold of a topic, overriding the namespace."""
     size = parse_bytes(threshold)
     rest.post(f"{topic_path(topic)}/compactionThreshold", size)
     return f"{topic} is compacted {when(size)}"
@@ -90,7 +90,7 @@ def set_compaction_threshold(rest: Admin, topic: str, threshold: str) -> str:
 
 def when(threshold_bytes: int) -> str:
     """Describe a threshold in words."""
-    return f"once more than {threshold_bytes} bytes wait" if threshold_bytes else "on request only"
+    return f"once more than {threshold_bytes} uncompacted bytes accumulate" if threshold_bytes else "only on request"
 
 
 STRATEGIES = (
@@ -102,11 +102,17 @@ STRATEGIES = (
 
 @rest_command(None, "set-schema-compatibility-strategy")
 @topic_argument
-@click.option("-s", "--strategy", required=True, type=click.Choice(STRATEGIES), help="See docs/broker.md.")
+@click.option(
+    "-s",
+    "--strategy",
+    required=True,
+    type=click.Choice(STRATEGIES),
+    help="Compatibility strategy (see docs/broker.md).",
+)
 def set_schema_strategy(rest: Admin, topic: str, strategy: str) -> str:
-    """Set what a new schema of a topic must be able to do; it overrides the namespace."""
+    """Set the schema compatibility strategy of a topic, overriding the namespace."""
     rest.put(f"{topic_path(topic)}/schemaCompatibilityStrategy", strategy)
-    return f"New schemas of {topic} must be {strategy}"
+    return f"The schema compatibility strategy of {topic} is {strategy}"
 
 
 @rest_command(None, "set-schema-validation-enforce")
@@ -114,10 +120,10 @@ def set_schema_strategy(rest: Admin, topic: str, strategy: str) -> str:
 @enable_option
 @disable_option
 def set_schema_validation(rest: Admin, topic: str, enable: bool, disable: bool) -> str:
-    """Refuse producers without a schema where the topic has one, or let them in; it overrides the namespace."""
+    """Set whether a topic with a schema rejects producers without one, overriding the namespace."""
     is_on = on_or_off(enable, disable)
     rest.post(f"{topic_path(topic)}/schemaValidationEnforced", is_on)
-    return f"Validation of schemas of {topic} is {'enforced' if is_on else 'not enforced'}"
+    return f"Schema validation of {topic} is {'enforced' if is_on else 'not enforced'}"
 
 
 COMMANDS = (
@@ -129,37 +135,37 @@ COMMANDS = (
         None,
         Call(
             "get-deduplication", "GET", "/deduplicationEnabled",
-            "Show a topic's setting for deduplication; nothing if it has none of its own.",
+            "Show a topic's deduplication setting, if set.",
             show=Setting, flags=[APPLIED],
         ),
         Call(
             "remove-deduplication", "DELETE", "/deduplicationEnabled",
-            "Remove a topic's setting for deduplication; the namespace's applies.",
-            "Deduplication of {topic} is up to its namespace",
+            "Remove a topic's deduplication setting; the namespace's applies.",
+            "Deduplication of {topic} now follows its namespace",
         ),
         Call(
             "get-compaction-threshold", "GET", "/compactionThreshold",
-            "Show a topic's compaction threshold; nothing if it has none of its own.",
+            "Show a topic's compaction threshold, if set.",
             show=Setting, flags=[APPLIED],
         ),
         Call(
             "remove-compaction-threshold", "DELETE", "/compactionThreshold",
             "Remove a topic's compaction threshold; the namespace's applies.",
-            "Its namespace says when {topic} is compacted",
+            "Compaction of {topic} now follows its namespace",
         ),
         Call(
             "get-schema-compatibility-strategy", "GET", "/schemaCompatibilityStrategy",
-            "Show what a new schema of a topic must be able to do; nothing if it has no setting of its own.",
+            "Show a topic's schema compatibility strategy, if set.",
             show=Setting, flags=[APPLIED],
         ),
         Call(
             "remove-schema-compatibility-strategy", "DELETE", "/schemaCompatibilityStrategy",
-            "Remove a topic's strategy for schemas; the namespace's applies.",
-            "What new schemas of {topic} must be able to do is up to its namespace",
+            "Remove a topic's schema compatibility strategy; the namespace's applies.",
+            "The schema compatibility strategy of {topic} now follows its namespace",
         ),
         Call(
             "get-schema-validation-enforce", "GET", "/schemaValidationEnforced",
-            "Show whether producers without a schema are refused where the topic has one.",
+            "Show whether a topic with a schema rejects producers without one.",
             show=Setting, flags=[APPLIED],
         ),
     ),

@@ -1,6 +1,6 @@
 """The ``get-…``, ``set-…`` and ``remove-…`` commands of policies, generated from tables (`level_policies`).
 
-Flags are validated here only if they must be converted to numbers; the broker validates everything else.
+Flags are only validated here if they must be converted to numbers; the broker validates everything else.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import click
 from ..rest import Admin, Call, Setting, Subject, rest_command
 from .policies import APPLIED
 
-GLOBAL = click.Option(["-g", "--global", "isGlobal"], is_flag=True, help="For all clusters; there is one.")
+GLOBAL = click.Option(
+    ["-g", "--global", "isGlobal"], is_flag=True, help="Accepted for compatibility; there is only one cluster."
+)
 Flags = Sequence[click.Option]
 
 
 class Policy(NamedTuple):
-    """A policy with its commands.
+    """A policy and its commands.
 
     Attributes:
         word: name of its commands after ``get-``, ``set-`` and ``remove-``.
-        path: last part of its REST path.
+        path: last segment of its REST path.
         what: its description in help texts.
         flags: flags of ``set-…``.
         body: converts them to the request body.
@@ -55,7 +57,7 @@ def option(*names: str, help: str, **attributes: Any) -> click.Option:  # noqa: 
 
 def number_of(word: str, path: str, what: str, *names: str) -> Policy:
     """Return a numeric policy; 0 means unlimited."""
-    flag = option(*names, "value", type=int, help="How many; 0 for no limit.")
+    flag = option(*names, "value", type=int, help="Maximum number; 0: unlimited.")
     return Policy(word, path, what, [flag], lambda value: value)
 
 
@@ -65,7 +67,7 @@ def policy_commands(
     """Yield the commands of policies.
 
     Args:
-        policies: table of policies.
+        policies: policies to create commands for.
         argument: name of the argument, ``topic`` or ``namespace``.
         path_of: returns the REST path for its value.
         flags: query parameters of all commands; commands that show a topic's policy also have ``--applied``.
@@ -75,11 +77,11 @@ def policy_commands(
     for policy in policies:
         shown = f"/{policy.shown or policy.path}"
         name = policy.get or f"get-{policy.word}"
-        text = f"Show the {policy.what} of a {argument}; nothing if it is not set."
+        text = f"Show the {policy.what} of a {argument}, if set."
         show_flags = [*flags, *([APPLIED] if argument == "topic" else [])]
         calls = [Call(name, "GET", shown, text, show=Setting, flags=show_flags)]
         if policy.remove is not None:
-            text = f"Remove the {policy.what} of a {argument}; what is set above it holds."
+            text = f"Remove the {policy.what} of a {argument}; the inherited value applies."
             calls.append(
                 Call(
                     f"remove-{policy.word}", "DELETE", f"/{policy.path}", text, f"Removed the {policy.what} of {named}",

@@ -25,7 +25,7 @@ DELETE_MODES = ("delete_when_no_subscriptions", "delete_when_subscriptions_caugh
 
 
 def switch() -> Flags:
-    """Return the flags that enable or disable something."""
+    """Return the flags ``--enable`` and ``--disable``."""
     return [
         option("-e", "--enable", is_flag=True, help="Enable it."),
         option("-d", "--disable", is_flag=True, help="Disable it."),
@@ -34,9 +34,7 @@ def switch() -> Flags:
 
 def _dispatch_flags() -> Flags:
     return [
-        option(
-            "-md", "--msg-dispatch-rate", "msg", type=int, default=-1, help="Messages in a period, -1 for no limit."
-        ),
+        option("-md", "--msg-dispatch-rate", "msg", type=int, default=-1, help="Messages per period; -1: unlimited."),
         option(
             "-bd",
             "--byte-dispatch-rate",
@@ -44,15 +42,21 @@ def _dispatch_flags() -> Flags:
             type=bytes_or_no_limit,
             default=-1,
             metavar="SIZE",
-            help="Bytes in a period, -1 for no limit.",
+            help="Bytes per period; -1: unlimited.",
         ),
-        option("-dt", "--dispatch-rate-period", "period", type=int, default=1, help="Seconds of a period."),
-        option("-rp", "--relative-to-publish-rate", "relative", is_flag=True, help="On top of what is published."),
+        option("-dt", "--dispatch-rate-period", "period", type=int, default=1, help="Length of the period in seconds."),
+        option(
+            "-rp",
+            "--relative-to-publish-rate",
+            "relative",
+            is_flag=True,
+            help="Make the limit relative to the publish rate.",
+        ),
     ]
 
 
 _TYPE = click.Option(
-    ["-t", "--type", "backlogQuotaType"], type=click.Choice(QUOTA_TYPES), help="Of which type; by size unless given."
+    ["-t", "--type", "backlogQuotaType"], type=click.Choice(QUOTA_TYPES), help="Type of the quota (default: by size)."
 )
 
 
@@ -61,18 +65,27 @@ def common_policies() -> Iterator[Policy]:
     yield Policy(
         "persistence",
         "persistence",
-        "how often entries are kept",
+        "persistence policy",
         [
             option("-e", "--bookkeeper-ensemble", "ensemble", type=int, default=1, help="Bookies."),
-            option("-w", "--bookkeeper-write-quorum", "writes", type=int, default=1, help="Writes of each entry."),
-            option("-a", "--bookkeeper-ack-quorum", "acks", type=int, default=1, help="Acknowledged ones."),
+            option(
+                "-w", "--bookkeeper-write-quorum", "writes", type=int, default=1, help="Number of writes per entry."
+            ),
+            option(
+                "-a",
+                "--bookkeeper-ack-quorum",
+                "acks",
+                type=int,
+                default=1,
+                help="Number of acknowledgements per entry.",
+            ),
             option(
                 "-r",
                 "--ml-mark-delete-max-rate",
                 "rate",
                 type=float,
                 default=0.0,
-                help="Writes of a cursor in a second.",
+                help="Maximum number of cursor writes per second.",
             ),
         ],
         persistence,
@@ -82,16 +95,18 @@ def common_policies() -> Iterator[Policy]:
         "backlogQuota",
         "backlog quota",
         [
-            option("-l", "--limit", required=False, metavar="SIZE", help="Bytes, such as 10M; none unless given."),
+            option(
+                "-l", "--limit", required=False, metavar="SIZE", help="Size in bytes, such as 10M (default: unlimited)."
+            ),
             option(
                 "-lt",
                 "--limitTime",
                 "limit_time",
                 required=False,
                 metavar="DURATION",
-                help="Age of the oldest message.",
+                help="Maximum age of the oldest message.",
             ),
-            option("-p", "--policy", type=click.Choice(QUOTA_POLICIES), help="What happens above it."),
+            option("-p", "--policy", type=click.Choice(QUOTA_POLICIES), help="Action when the quota is exceeded."),
         ],
         quota,
         remove_flags=[_TYPE],
@@ -109,9 +124,7 @@ def common_policies() -> Iterator[Policy]:
         "publishRate",
         "publish rate",
         [
-            option(
-                "-m", "--msg-publish-rate", "msg", type=int, default=-1, help="Messages in a second, -1 for no limit."
-            ),
+            option("-m", "--msg-publish-rate", "msg", type=int, default=-1, help="Messages per second; -1: unlimited."),
             option(
                 "-b",
                 "--byte-publish-rate",
@@ -119,7 +132,7 @@ def common_policies() -> Iterator[Policy]:
                 type=bytes_or_no_limit,
                 default=-1,
                 metavar="SIZE",
-                help="Bytes in a second, -1 for no limit.",
+                help="Bytes per second; -1: unlimited.",
             ),
         ],
         lambda msg, byte: {"publishThrottlingRateInMsg": msg, "publishThrottlingRateInByte": byte},
@@ -130,62 +143,90 @@ def common_policies() -> Iterator[Policy]:
         "subscribe rate",
         [
             option(
-                "-sr", "--subscribe-rate", "times", type=int, default=-1, help="Of a consumer in a period, -1 for any."
+                "-sr",
+                "--subscribe-rate",
+                "times",
+                type=int,
+                default=-1,
+                help="Subscribe requests per consumer and period; -1: unlimited.",
             ),
-            option("-st", "--subscribe-rate-period", "period", type=int, default=30, help="Seconds of a period."),
+            option(
+                "-st",
+                "--subscribe-rate-period",
+                "period",
+                type=int,
+                default=30,
+                help="Length of the period in seconds.",
+            ),
         ],
         lambda times, period: {"subscribeThrottlingRatePerConsumer": times, "ratePeriodInSecond": period},
     )
     yield Policy(
         "inactive-topic-policies",
         "inactiveTopicPolicies",
-        "deletion of inactive topics",
+        "inactive topic policy",
         [
-            option("-e", "--enable-delete-while-inactive", "enable", is_flag=True, help="Delete them."),
-            option("-d", "--disable-delete-while-inactive", "disable", is_flag=True, help="Keep them."),
+            option("-e", "--enable-delete-while-inactive", "enable", is_flag=True, help="Delete inactive topics."),
+            option("-d", "--disable-delete-while-inactive", "disable", is_flag=True, help="Keep inactive topics."),
             option(
-                "-t", "--max-inactive-duration", "duration", metavar="DURATION", help="How long they must be unused."
+                "-t",
+                "--max-inactive-duration",
+                "duration",
+                metavar="DURATION",
+                help="How long a topic must be inactive before it is deleted.",
             ),
-            option("-m", "--delete-mode", "mode", type=click.Choice(DELETE_MODES), help="Which count as unused."),
+            option(
+                "-m",
+                "--delete-mode",
+                "mode",
+                type=click.Choice(DELETE_MODES),
+                help="Which topics are considered inactive.",
+            ),
         ],
         inactive,
     )
     yield Policy(
         "delayed-delivery",
         "delayedDelivery",
-        "delayed delivery",
+        "delayed delivery policy",
         [
             *switch(),
-            option("-t", "--time", default="1s", metavar="DURATION", help="What is due within it goes out together."),
-            option("-md", "--maxDelay", "longest", default="0", metavar="DURATION", help="Longest delay, 0 for any."),
+            option("-t", "--time", default="1s", metavar="DURATION", help="Precision of the delivery time."),
+            option(
+                "-md", "--maxDelay", "longest", default="0", metavar="DURATION", help="Maximum delay; 0: unlimited."
+            ),
         ],
         delayed,
     )
     yield Policy(
         "subscription-types-enabled",
         "subscriptionTypesEnabled",
-        "types of subscriptions",
-        [option("-t", "--types", metavar="TYPE[,TYPE]", help="Exclusive, Shared, Failover, Key_Shared.")],
+        "allowed subscription types",
+        [
+            option(
+                "-t", "--types", metavar="TYPE[,TYPE]", help="Comma-separated: Exclusive, Shared, Failover, Key_Shared."
+            )
+        ],
         lambda types: [kind.strip() for kind in types.split(",")],
     )
     yield Policy(
         "auto-subscription-creation",
         "autoSubscriptionCreation",
-        "creation of subscriptions on first use",
+        "automatic subscription creation policy",
         switch(),
         lambda enable, disable: {"allowAutoSubscriptionCreation": on_or_off(enable, disable)},
     )
     yield Policy(
         "dispatcher-pause-on-ack-state-persistent",
         "dispatcherPauseOnAckStatePersistent",
-        "pause while acknowledgements cannot be kept",
+        "dispatch pause policy",
         (),
         lambda: None,
     )
     yield number_of(
         "max-consumers-per-subscription",
         "maxConsumersPerSubscription",
-        "maximum of consumers of a subscription",
+        "maximum number of consumers per subscription",
         "-c",
         "--max-consumers-per-subscription",
     )

@@ -10,22 +10,22 @@ from .subscriptions import parse_duration
 
 
 def number(value: int) -> int:
-    """Return the JSON of a number."""
+    """Return a number as JSON."""
     return value
 
 
 def word(value: str) -> str:
-    """Return the JSON of a word."""
+    """Return a word as JSON."""
     return value
 
 
 def seconds(text: str) -> int:
-    """Parse a duration in seconds; -1 means none."""
+    """Parse a duration, and return seconds; -1 means unlimited."""
     return -1 if text == "-1" else parse_duration(text)
 
 
 def dispatch_rate(msg: int, byte: int, period: int, relative: bool) -> dict[str, Any]:
-    """Return a dispatch rate."""
+    """Return a dispatch rate as JSON."""
     return {
         "dispatchThrottlingRateInMsg": msg,
         "dispatchThrottlingRateInByte": byte,
@@ -35,7 +35,7 @@ def dispatch_rate(msg: int, byte: int, period: int, relative: bool) -> dict[str,
 
 
 def retention(time: str, size: str) -> dict[str, int]:
-    """Return a retention policy.
+    """Return a retention policy as JSON.
 
     Raises:
         click.BadParameter: the size is not in whole megabytes. Rounded down, it could become 0, which retains nothing.
@@ -47,7 +47,7 @@ def retention(time: str, size: str) -> dict[str, int]:
 
 
 def quota(limit: str | None, limit_time: str | None, policy: str) -> dict[str, Any]:
-    """Return a backlog quota."""
+    """Return a backlog quota as JSON."""
     return {
         "limitSize": -1 if limit is None else parse_bytes(limit, smallest=-1),
         "limitTime": -1 if limit_time is None else seconds(limit_time),
@@ -56,7 +56,7 @@ def quota(limit: str | None, limit_time: str | None, policy: str) -> dict[str, A
 
 
 def persistence(ensemble: int, writes: int, acks: int, rate: float) -> dict[str, Any]:
-    """Return a persistence policy."""
+    """Return a persistence policy as JSON."""
     return {
         "bookkeeperEnsemble": ensemble,
         "bookkeeperWriteQuorum": writes,
@@ -66,7 +66,7 @@ def persistence(ensemble: int, writes: int, acks: int, rate: float) -> dict[str,
 
 
 def inactive(enable: bool, disable: bool, duration: str, mode: str) -> dict[str, Any]:
-    """Return when inactive topics are deleted."""
+    """Return an inactive topic policy as JSON."""
     return {
         "inactiveTopicDeleteMode": mode,
         "maxInactiveDurationSeconds": parse_duration(duration),
@@ -75,7 +75,7 @@ def inactive(enable: bool, disable: bool, duration: str, mode: str) -> dict[str,
 
 
 def delayed(enable: bool, disable: bool, time: str, longest: str) -> dict[str, Any]:
-    """Return a policy of delayed delivery."""
+    """Return a delayed delivery policy as JSON."""
     return {
         "active": on_or_off(enable, disable),
         "tickTime": parse_duration(time) * 1000,
@@ -84,12 +84,12 @@ def delayed(enable: bool, disable: bool, time: str, longest: str) -> dict[str, A
 
 
 def auto_topics(enable: bool, disable: bool, kind: str, partitions: int | None) -> dict[str, Any]:
-    """Return how topics are created on first use."""
+    """Return an automatic topic creation policy as JSON."""
     body: dict[str, Any] = {"allowAutoTopicCreation": on_or_off(enable, disable)}
     if body["allowAutoTopicCreation"]:
         body["topicType"] = kind
         if kind == "partitioned":
             body["defaultNumPartitions"] = 1 if partitions is None else partitions
         elif partitions is not None:
-            raise Failure("--num-partitions is for --type partitioned")
+            raise Failure("--num-partitions requires --type partitioned")
     return body

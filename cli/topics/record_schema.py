@@ -1,4 +1,4 @@
-"""Avro definitions of Python classes: dataclasses, and classes that provide one, such as `Record` of pulsar-client.
+"""Avro definitions from Python classes: dataclasses, or classes with a schema method, such as pulsar-client's `Record`.
 
 Annotations of a dataclass are converted to types: int to long, float to double, a dataclass to a record, an Enum to an
 enum of its names; a union with None is optional, with null as its default.
@@ -40,7 +40,7 @@ def load_class(file: Path, name: str) -> type:
         sys.path.remove(str(file.resolve().parent))
     found = getattr(module, name.rpartition(".")[2], None)
     if not isinstance(found, type):
-        raise Failure(f"{file} has no class {name.rpartition('.')[2]}")
+        raise Failure(f"{file} does not define class {name.rpartition('.')[2]}")
     return found
 
 
@@ -58,7 +58,7 @@ def definition_of(record: type, *, always_allow_null: bool = True) -> dict[str, 
     if callable(own):
         return dict(own())
     if not dataclasses.is_dataclass(record):
-        raise Failure(f"{record.__name__} is not a dataclass and has no schema() method: it must have one of these")
+        raise Failure(f"{record.__name__} is neither a dataclass nor has a schema() method")
     return _record(record, always_allow_null, set())
 
 
@@ -103,6 +103,6 @@ def _type(hint: Any, where: str, always_allow_null: bool, known: set[str]) -> An
         known.add(hint.__name__)
         return {"type": "enum", "name": hint.__name__, "symbols": [member.name for member in hint]}
     raise Failure(
-        f"{where} is {getattr(hint, '__name__', hint)}, which has no type in Avro here; use bool, int, float, str,"
-        " bytes, list[…], dict[str, …], an Enum or a dataclass"
+        f"{where} has type {getattr(hint, '__name__', hint)}, which has no Avro equivalent: use bool, int, float,"
+        " str, bytes, list[…], dict[str, …], an Enum or a dataclass"
     )

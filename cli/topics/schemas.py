@@ -1,4 +1,4 @@
-"""``magnetar schemas``: the schemas of topics, as ``pulsar-admin schemas`` shows and changes them."""
+"""``magnetar schemas``: inspect and change topic schemas, like ``pulsar-admin schemas``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES = ("json", "avro")
 
 @click.group(cls=Group)
 def schemas() -> None:
-    """Show, upload and delete the schemas of topics."""
+    """Show, upload and delete topic schemas."""
 
 
 def _path(topic: str) -> str:
@@ -29,13 +29,13 @@ def _path(topic: str) -> str:
 
 @rest_command(schemas)
 @topic_argument
-@click.option("-v", "--version", type=int, metavar="NUMBER", help="Of a version; without it, of the last one.")
+@click.option("-v", "--version", type=int, metavar="NUMBER", help="Version to show (default: the latest).")
 @click.option("-a", "--all-version", is_flag=True, help="Show all versions.")
 def get(rest: Admin, topic: str, version: int | None, all_version: bool) -> Record:
     """Show the schema of a topic."""
     if all_version:
         if version is not None:
-            raise Failure("give either --version or --all-version")
+            raise Failure("--version and --all-version cannot be combined")
         return Record([_shown(topic, each) for each in rest.get(f"{_path(topic)}/schemas")["getSchemaResponses"]])
     answer = rest.get(f"{_path(topic)}/schema" + ("" if version is None else f"/{version}"))
     return Record(_shown(topic, answer))
@@ -62,7 +62,7 @@ _file_option = click.option(
     "--filename",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help='JSON of "type", "schema" (a text) and "properties".',
+    help='JSON file with "type", "schema" (a string) and "properties".',
 )
 
 
@@ -70,7 +70,7 @@ _file_option = click.option(
 @topic_argument
 @_file_option
 def upload(rest: Admin, topic: str, filename: Path) -> Line:
-    """Add a version from a file, unless the topic has that schema."""
+    """Add a schema version from a file, unless the topic already has that schema."""
     return _post(rest, topic, _read(filename))
 
 
@@ -78,24 +78,24 @@ def upload(rest: Admin, topic: str, filename: Path) -> Line:
 @topic_argument
 @_file_option
 def compatibility(rest: Admin, topic: str, filename: Path) -> Record:
-    """Show whether a topic would take the schema of a file."""
+    """Show whether a schema in a file is compatible with a topic."""
     return Record(rest.post(f"{_path(topic)}/compatibility", _read(filename)))
 
 
 @rest_command(schemas)
 @topic_argument
 @click.option("--py", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Python file.")
-@click.option("-j", "--jar", help="Refused: classes are taken from Python files here.")
-@click.option("-c", "--classname", required=True, help="A dataclass of the file, or a class with a method schema().")
+@click.option("-j", "--jar", help="Not supported: use --py with a Python file.")
+@click.option("-c", "--classname", required=True, help="A dataclass in the file, or a class with a method schema().")
 @click.option("-t", "--type", "type_", required=True, type=click.Choice(_TYPES, case_sensitive=False))
-@click.option("-a", "--always-allow-null", type=bool, default=True, help="Whether fields may be null; they may.")
-@click.option("-n", "--dry-run", is_flag=True, help="Show the schema and do not upload it.")
+@click.option("-a", "--always-allow-null", type=bool, default=True, help="Whether fields may be null (default: true).")
+@click.option("-n", "--dry-run", is_flag=True, help="Show the schema without uploading it.")
 def extract(
     rest: Admin, topic: str, file: Path | None, jar: str | None, classname: str, type_: str, **how: bool
 ) -> Record | Line:
-    """Add a version made of a Python class, which is run for it."""
+    """Add a schema version generated from a Python class; this runs the file."""
     if jar is not None or file is None:
-        raise Failure("extract takes a class of Python: give its file with --py instead of --jar")
+        raise Failure("extract requires a Python class: use --py FILE instead of --jar")
     definition = definition_of(load_class(file, classname), always_allow_null=how["always_allow_null"])
     properties = {
         "__alwaysAllowNull": "true" if how["always_allow_null"] else "false",
@@ -128,7 +128,7 @@ Subject(_path, [topic_argument]).commands(
     schemas,
     Call(
         "delete", "DELETE", "/schema", "Delete all versions of a topic's schema.", "Deleted the schemas of {topic}",
-        flags=[click.Option(["-f", "--force"], is_flag=True, help="Forget too that there were any: count from 0.")],
+        flags=[click.Option(["-f", "--force"], is_flag=True, help="Also delete the history; versions restart at 0.")],
     ),
-    Call("metadata", "GET", "/metadata", "Show which versions and deletions are recorded."),
+    Call("metadata", "GET", "/metadata", "Show the recorded versions and deletions."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The commands for a subscription of a topic, in ``topics``, and under shorter names in ``subscriptions``."""
+"""Subscription commands, in ``topics`` and under shorter names in ``subscriptions``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 
 topic_argument = click.argument("topic")
-subscription_option = click.option("-s", "--subscription", required=True, metavar="NAME", help="The subscription.")
+subscription_option = click.option(
+    "-s", "--subscription", required=True, metavar="NAME", help="Name of the subscription."
+)
 
 
 def topic_path(topic: str) -> str:
@@ -39,7 +41,7 @@ def parse_message_id(text: str) -> dict[str, Any] | None:
     """Return the JSON of ``latest``, ``earliest`` or ``ledger:entry``; None means latest.
 
     Raises:
-        Failure: the text has another form.
+        Failure: the id is invalid.
     """
     if text.lower() == "latest":
         return None
@@ -47,7 +49,7 @@ def parse_message_id(text: str) -> dict[str, Any] | None:
         return dict(EARLIEST_ID)
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.lstrip("-").isdigit() for part in parts):
-        raise Failure(f"message id {text!r} must be latest, earliest or ledger:entry, such as 12:0")
+        raise Failure(f"invalid message id {text!r}: expected latest, earliest or ledger:entry, such as 12:0")
     return {"ledgerId": int(parts[0]), "entryId": int(parts[1]), "partitionIndex": int(parts[2]) if parts[2:] else -1}
 
 
@@ -58,7 +60,7 @@ def parse_place(back: str | None, message_id: str | None) -> int | dict[str, Any
         Failure: both flags are given, or neither, or one is invalid.
     """
     if (back is None) == (message_id is None):
-        raise Failure("where to? Give either --time, such as 10m, or --message-id, such as earliest")
+        raise Failure("no position specified: use either --time, such as 10m, or --message-id, such as earliest")
     if back is not None:
         return int((time.time() - parse_duration(back)) * 1000)
     return parse_message_id(message_id or "") or LATEST_ID
@@ -68,11 +70,11 @@ def parse_duration(text: str) -> int:
     """Parse a duration such as ``90``, ``10m`` or ``2h``, and return seconds.
 
     Raises:
-        Failure: the text is not a duration.
+        Failure: the duration is invalid.
     """
     number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "s")
     if unit not in UNITS_S or not number.isdigit():
-        raise Failure(f"duration {text!r} must be a number with s, m, h, d, w or y, such as 10m")
+        raise Failure(f"invalid duration {text!r}: expected a number with s, m, h, d, w or y, such as 10m")
     return int(number) * UNITS_S[unit]
 
 
@@ -84,7 +86,7 @@ def parse_duration(text: str) -> int:
     help="Initial position: latest, earliest or ledger:entry.",
 )  # fmt: skip
 def create_subscription(rest: Admin, topic: str, subscription: str, message_id: str) -> str:
-    """Create a subscription; it keeps what is published from its position on."""
+    """Create a subscription, which retains all messages from its position on."""
     rest.put(subscription_path(topic, subscription), parse_message_id(message_id))
     return f"Created subscription {subscription} at {message_id}"
 
@@ -92,7 +94,7 @@ def create_subscription(rest: Admin, topic: str, subscription: str, message_id: 
 @rest_command(None)
 @topic_argument
 @subscription_option
-@click.option("-n", "--count", type=click.IntRange(0), required=True, help="How many messages.")
+@click.option("-n", "--count", type=click.IntRange(0), required=True, help="Number of messages.")
 def skip(rest: Admin, topic: str, subscription: str, count: int) -> str:
     """Skip the next messages of a subscription."""
     rest.post(f"{subscription_path(topic, subscription)}/skip/{count}")
@@ -103,7 +105,11 @@ def skip(rest: Admin, topic: str, subscription: str, count: int) -> str:
 @topic_argument
 @subscription_option
 @click.option(
-    "-t", "--time", "back", metavar="DURATION", help="Reset to the first message after that time ago, such as 10m."
+    "-t",
+    "--time",
+    "back",
+    metavar="DURATION",
+    help="Reset to the first message published after this time ago, such as 10m.",
 )
 @click.option("-m", "--messageId", "--message-id", "message_id", help="Position: latest, earliest or ledger:entry.")
 def reset_cursor(rest: Admin, topic: str, subscription: str, back: str | None, message_id: str | None) -> str:
@@ -133,7 +139,7 @@ def expire_messages(rest: Admin, topic: str, subscription: str, expire_time: str
 @rest_command(None, "peek-messages")
 @topic_argument
 @subscription_option
-@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="How many messages.")
+@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="Number of messages.")
 def peek_messages(rest: Admin, topic: str, subscription: str, count: int) -> None:
     """Show the next messages of a subscription without receiving them."""
     found: list[dict[str, Any]] = []
@@ -163,7 +169,7 @@ def print_messages(messages: Sequence[dict[str, Any]]) -> None:
 
 
 def split_entry(body: bytes, headers: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the messages of a peeked entry; batches are returned whole by the broker and split here.
+    """Return the messages of a peeked entry; the broker returns whole batches, which are split here.
 
     Raises:
         Failure: the batch cannot be read.
@@ -210,9 +216,9 @@ COMMANDS: tuple[click.Command, ...] = (
         None,
         Call(
             "unsubscribe", "DELETE", "",
-            "Delete a subscription; its unacknowledged messages are no longer kept for it.",
+            "Delete a subscription; its unacknowledged messages are no longer retained for it.",
             "Deleted subscription {subscription}",
-            flags=[click.Option(["-f", "--force"], is_flag=True, help="Disconnect the consumers.")],
+            flags=[click.Option(["-f", "--force"], is_flag=True, help="Disconnect its consumers.")],
         ),
         CLEAR_BACKLOG,
         CLEAR_BACKLOG._replace(name="skip-all", hidden=True),
@@ -233,7 +239,7 @@ SHORT_NAMES = {
 
 @click.group(cls=Group)
 def subscriptions() -> None:
-    """The subscriptions of a topic."""
+    """Create, inspect and change subscriptions of a topic."""
 
 
 for _command in COMMANDS:

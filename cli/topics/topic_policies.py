@@ -1,4 +1,4 @@
-"""``magnetar topicPolicies``: the policies of single topics."""
+"""``magnetar topicPolicies``: show and change topic policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .subscriptions import topic_argument, topic_path
 
 @click.group("topicPolicies", cls=Group, not_here=PULSAR_COMMANDS["topicPolicies"])
 def topic_policies() -> None:
-    """Show and change policies of single topics, with all their partitions."""
+    """Show and change topic policies, which apply to all partitions."""
 
 
 _QUOTA = "backlog-quota"
@@ -23,7 +23,7 @@ _TABLE = tuple(
     policy._replace(get="get-backlog-quota") if policy.word == _QUOTA else policy
     for policy in (*TOPIC_POLICIES, *ONLY_TOPIC_POLICIES)
 )
-"""The same as in ``topics``, except that one has another name here."""
+"""The policies of ``topics``, one of which has another name here."""
 
 for _command in (*COMMANDS, *policy_commands(_TABLE, "topic", topic_path, [GLOBAL])):
     topic_policies.add_command(_command)

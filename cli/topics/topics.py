@@ -1,4 +1,4 @@
-"""``magnetar topics``: create, inspect and change topics and the subscriptions on them."""
+"""``magnetar topics``: create, inspect and change topics and their subscriptions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DOMAINS = ("persistent", "non-persistent")
 
 
 NOT_HERE = (*PULSAR_COMMANDS["topics"], "clear-all-delayed-messages")
-"""Commands of Pulsar, or of later versions; those missing here are rejected by name."""
+"""Commands of Pulsar or of later versions; those that are unsupported here are rejected by name."""
 
 
 @click.group(cls=Group, not_here=NOT_HERE)
 def topics() -> None:
     """Create, inspect and change topics and their subscriptions.
 
-    TOPIC is complete (persistent://tenant/namespace/topic) or short: topic, tenant/namespace/topic.
+    TOPIC is a full name (persistent://tenant/namespace/topic) or a short one: topic or tenant/namespace/topic.
     """
 
 
@@ -49,26 +49,26 @@ def create_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
 @topic_argument
 @partitions_option
 def update_partitioned_topic(rest: Admin, topic: str, partitions: int) -> str:
-    """Raise the number of partitions."""
+    """Increase the number of partitions."""
     rest.post(f"{topic_path(topic)}/partitions", partitions)
-    return f"{parse_topic_name(topic)} has {partitions} partitions now"
+    return f"{parse_topic_name(topic)} now has {partitions} partitions"
 
 
 def namespace_path(namespace: str) -> str:
     """Return ``tenant/namespace`` as a REST path.
 
     Raises:
-        Failure: the text does not have these two parts.
+        Failure: the name is invalid.
     """
     parts = namespace.split("/")
     if len(parts) != 2 or not all(parts):
-        raise Failure(f"namespace {namespace!r} must be tenant/namespace, such as public/default")
+        raise Failure(f"invalid namespace {namespace!r}: expected tenant/namespace, such as public/default")
     return f"{segment(parts[0])}/{segment(parts[1])}"
 
 
 namespace_argument = click.argument("namespace", default="public/default")
 domain_option = click.option(
-    "-td", "--topic-domain", type=click.Choice(DOMAINS), default="persistent", show_default=True, help="Kind of topic."
+    "-td", "--topic-domain", type=click.Choice(DOMAINS), default="persistent", show_default=True, help="Type of topic."
 )
 
 
@@ -91,16 +91,14 @@ def stats_table(stats: dict[str, Any]) -> Table:
             )
         )
     columns = ("", "type", "messages in", "messages out", "backlog, entries", "connected", "active consumer")
-    return Table(
-        columns, rows, f"{stats['storageSize']:,} bytes stored, {stats['backlogSize']:,} of them to be acknowledged"
-    )
+    return Table(columns, rows, f"{stats['storageSize']:,} bytes stored, {stats['backlogSize']:,} bytes unacknowledged")
 
 
 @rest_command(topics, "partitioned-stats")
 @topic_argument
-@click.option("--per-partition", is_flag=True, help="Show every partition too.")
+@click.option("--per-partition", is_flag=True, help="Also show each partition.")
 def partitioned_stats(rest: Admin, topic: str, per_partition: bool) -> Record:
-    """Show the counters of a partitioned topic."""
+    """Show the statistics of a partitioned topic."""
     record = rest.get(f"{topic_path(topic)}/partitioned-stats", perPartition=per_partition)
     return Record(record, None if per_partition else stats_table)
 
@@ -125,7 +123,7 @@ def bundle_range(rest: Admin, topic: str) -> Line:
 @topic_argument
 @click.option("-t", "--expireTime", "--expire-time", "expire_time", required=True, metavar="DURATION")
 def expire_all(rest: Admin, topic: str, expire_time: str) -> str:
-    """Acknowledge what is older than a given age, for every subscription."""
+    """Acknowledge messages older than a given age on all subscriptions."""
     rest.post(f"{topic_path(topic)}/all_subscription/expireMessages/{parse_duration(expire_time)}")
     return f"Expired the messages older than {expire_time}"
 
@@ -135,9 +133,9 @@ def expire_all(rest: Admin, topic: str, expire_time: str) -> str:
 @click.option("-i", "--initialPosition", "--initial-position", "start", default="latest", show_default=True)
 @click.option("-m", "--messagePosition", "--message-position", "position", type=click.IntRange(1), default=1)
 def examine_messages(rest: Admin, topic: str, start: str, position: int) -> None:
-    """Show a message, counted from the earliest or the latest."""
+    """Show the n-th message from the start or the end of a topic."""
     if start not in ("earliest", "latest"):
-        raise Failure(f"--initialPosition {start!r} must be earliest or latest")
+        raise Failure(f"invalid --initialPosition {start!r}: expected earliest or latest")
     path = f"{topic_path(topic)}/examinemessage?initialPosition={start}&messagePosition={position}"
     _show_entry(rest, path)
 
@@ -163,29 +161,29 @@ def _switch(*names: str, help: str) -> click.Option:  # noqa: A002  click's name
 FORCE = _switch("-f", "--force", help="Disconnect producers and consumers.")
 STATS_FLAGS = (
     _switch(
-        "-gpb", "--get-precise-backlog", "getPreciseBacklog", help="Count the backlog from what is not acknowledged."
+        "-gpb", "--get-precise-backlog", "getPreciseBacklog", help="Compute the exact backlog."
     ),
-    _switch("-sbs", "--get-subscription-backlog-size", "subscriptionBacklogSize", help="Fill in backlogSize."),
+    _switch("-sbs", "--get-subscription-backlog-size", "subscriptionBacklogSize", help="Include backlogSize."),
     _switch(
         "-etb", "--get-earliest-time-in-backlog", "getEarliestTimeInBacklog",
-        help="Find the oldest message of each backlog.",
+        help="Include the oldest message of each backlog.",
     ),
 )  # fmt: skip
-SYSTEM_FLAG = _switch("-ist", "--include-system-topic", "includeSystemTopic", help="Show system topics too.")
+SYSTEM_FLAG = _switch("-ist", "--include-system-topic", "includeSystemTopic", help="Also show system topics.")
 
 Subject(topic_path, [topic_argument], lambda topic: {"topic": parse_topic_name(topic)}).commands(
     topics,
-    Call("create", "PUT", "", "Create a topic without partitions.", "Created {topic}"),
+    Call("create", "PUT", "", "Create a non-partitioned topic.", "Created {topic}"),
     Call(
         "get-partitioned-topic-metadata", "GET", "/partitions",
-        "Show the number of partitions; 0 for a topic without partitions.",
+        "Show the number of partitions, 0 for a non-partitioned topic.",
     ),
     Call(
         "create-missed-partitions", "POST", "/createMissedPartitions",
         "Create the missing partitions of a partitioned topic.", "Created the missing partitions",
     ),
     Call(
-        "delete", "DELETE", "", "Delete a topic without partitions, or one partition, with its subscriptions.",
+        "delete", "DELETE", "", "Delete a non-partitioned topic, or a single partition, with its subscriptions.",
         "Deleted {topic}", flags=[FORCE],
     ),
     Call(
@@ -193,26 +191,26 @@ Subject(topic_path, [topic_argument], lambda topic: {"topic": parse_topic_name(t
         "Deleted {topic}", flags=[FORCE],
     ),
     Call(
-        "stats", "GET", "/stats", "Show the counters of a topic, its producers, subscriptions and consumers.",
+        "stats", "GET", "/stats", "Show the statistics of a topic, its producers, subscriptions and consumers.",
         show=lambda stats: Record(stats, stats_table), flags=STATS_FLAGS,
     ),
     Call("stats-internal", "GET", "/internalStats", "Show the ledgers and cursors of a topic."),
     Call("last-message-id", "GET", "/lastMessageId", "Show the id of the newest message."),
-    Call("terminate", "POST", "/terminate", "Terminate a topic: no more messages; show the id of its last one."),
-    Call("unload", "PUT", "/unload", "Unload a topic; clients reconnect at once.", "Unloaded {topic}"),
-    Call("info-internal", "GET", "/internal-info", "Show what is stored about a topic."),
+    Call("terminate", "POST", "/terminate", "Stop accepting messages permanently; show the last id."),
+    Call("unload", "PUT", "/unload", "Unload a topic; clients reconnect immediately.", "Unloaded {topic}"),
+    Call("info-internal", "GET", "/internal-info", "Show the stored metadata of a topic."),
     Call("partitioned-stats-internal", "GET", "/partitioned-internalStats", "Show the ledgers of every partition."),
     Call("get-properties", "GET", "/properties", "Show the properties of a topic."),
-    Call("partitioned-terminate", "POST", "/terminate/partitions", "Close all partitions for new messages."),
+    Call("partitioned-terminate", "POST", "/terminate/partitions", "Terminate all partitions permanently."),
     Call(
-        "truncate", "DELETE", "/truncate", "Drop all messages, whatever the retention says.", "Truncated the topic"
+        "truncate", "DELETE", "/truncate", "Delete all messages, regardless of retention.", "Truncated the topic"
     ),
     Call(
-        "compact", "PUT", "/compaction", "Keep the last message of each key for compacted reading.",
+        "compact", "PUT", "/compaction", "Compact a topic: keep the last message of each key for compacted reads.",
         "Compacting the topic",
     ),
-    Call("compaction-status", "GET", "/compaction", "Show whether a topic is being compacted, or how that ended."),
-    Call("trim-topic", "POST", "/trim", "Delete now what retention does not keep.", "Trimmed the topic"),
+    Call("compaction-status", "GET", "/compaction", "Show the status of a topic's compaction."),
+    Call("trim-topic", "POST", "/trim", "Delete messages outside retention now.", "Trimmed the topic"),
 )  # fmt: skip
 Subject(
     lambda namespace, topic_domain: f"/admin/v2/{topic_domain}/{namespace_path(namespace)}",
@@ -220,7 +218,7 @@ Subject(
 ).commands(
     topics,
     Call(
-        "list", "GET", "", "List the topics of a namespace, partitions one by one.", show=Names,
+        "list", "GET", "", "List the topics of a namespace, including each partition.", show=Names,
         flags=[SYSTEM_FLAG], empty="no topics in {namespace}"
     ),
     Call(

@@ -6,7 +6,7 @@
     <data>/run/<worker>/<instance>/             socket and temporary files of a running process, owned by its user
 
 Packages are shared by content: functions of two tenants may use the same file. Each user has a tree of hard links to
-the files of the store, whose own directory is closed: contents are stored once, and no user can learn from names what
+the files of the store, whose own directory is closed: contents are stored once, and users cannot infer from names what
 others have.
 """
 
@@ -29,7 +29,7 @@ from .users import ProcessUsers, check_way
 USERS_FOLDER = "users"
 _PACKAGES, _REQUIREMENTS, _TRASH = "packages", "requirements", ".trash"
 _OPEN = ("run", "logs", USERS_FOLDER)
-"""Entries of the worker's directory that other users may pass through."""
+"""Entries of the worker's directory that other users may traverse."""
 _OF_GROUP = 0o750
 _UNLINKABLE = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 _CACHE = "__pycache__"
@@ -40,16 +40,16 @@ class Isolation:
 
     Attributes:
         users: users of the tenants.
-        discard: makes a directory disappear at once, and removes its contents later.
+        discard: moves a directory out of the way immediately, and deletes its contents later.
     """
 
     def __init__(self, users: ProcessUsers, data_dir: Path, store: Path) -> None:
-        """Prepare.
+        """Create an isolation; `prepare` sets up the directories.
 
         Args:
             users: users of the tenants.
             data_dir: data directory of the worker.
-            store: where its packages are extracted.
+            store: directory where its packages are extracted.
         """
         self.users = users
         self._data_dir = data_dir
@@ -101,47 +101,47 @@ class Isolation:
         return target.joinpath(*inside.parts[1:])
 
     def forget_package(self, package_id: str) -> None:
-        """Remove a package, which the store has removed, from all users."""
+        """Remove a package that the store has removed from all users' directories."""
         for found in (self._data_dir / USERS_FOLDER).glob(f"*/{_PACKAGES}/{package_id}*"):
             shutil.rmtree(found, ignore_errors=True)
 
     def installer_for(self, user: SystemUser) -> Installer:
-        """Return an installer of requirements that runs as a user and for that user only; does not block."""
+        """Return an installer that installs requirements as a user, for that user only; does not block."""
         directory = self._data_dir / USERS_FOLDER / str(user.uid) / _REQUIREMENTS
         return Installer(directory, unused_s=math.inf, user=user)
 
     def installers(self) -> list[Installer]:
-        """Return the installers of all users."""
+        """Return the installers for all users."""
         return [self.installer_for(user) for user in self.users.all]
 
     def open_logs(self, user: SystemUser, directory: Path) -> None:
-        """Make a user the owner of the log directory of its function."""
+        """Make a user the owner of its function's log directory."""
         make_passage(directory.parent, self._data_dir)
         hand_over(directory, user, self.discard)
 
     def open_home(self, user: SystemUser, home: Path) -> None:
-        """Create the directory of a process about to start, replacing that of an earlier one."""
+        """Create the directory for a process that is about to start, replacing that of an earlier one."""
         self.discard(home)
         make_private(home, user)
 
     def open_run(self, directory: Path) -> None:
-        """Let other users pass through the parent of instance directories, and remove what earlier processes left.
+        """Let other users traverse the parent of instance directories, and remove remains of earlier processes.
 
         Raises:
-            InvalidConfig: a user cannot reach it.
+            InvalidConfig: a user cannot reach the directory.
         """
         if directory.is_relative_to(self._data_dir):
             make_passage(directory, self._data_dir)
         directory.chmod(PASSAGE)
         for user in self.users.all:
-            check_way(user, directory, "set TMPDIR to a directory that every user can come to")
+            check_way(user, directory, "set TMPDIR to a directory that all users can reach")
         for found in directory.iterdir():
             if found.lstat().st_uid != os.geteuid():
                 self.discard(found)
 
 
 def close_entries(directory: Path, but: tuple[str, ...]) -> None:
-    """Remove all rights of other users on a directory's entries, except for some names."""
+    """Remove other users' permissions on a directory's entries, except for some names."""
     for found in directory.iterdir():
         status = found.lstat()
         if found.name not in but and not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o077:
@@ -149,7 +149,7 @@ def close_entries(directory: Path, but: tuple[str, ...]) -> None:
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """Create a tree of directories with hard links to the files of another, without compiled code added there."""
+    """Create a directory tree with hard links to the files of another, except compiled code added there."""
     target.mkdir(mode=0o755)
     target.chmod(0o755)
     for found in os.scandir(source):

@@ -1,4 +1,4 @@
-"""Runtimes that cannot run user code as another user, and the error of their functions under isolation."""
+"""Runtimes that cannot run user code as another user, and the error reported for their functions under isolation."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ...instance.spec import InstanceSpec
 
 REFUSED = {
     "thread": (
-        "runtimeEnv thread is refused under processRuntimeUsers: a thread runs in the worker, as root, and sees"
-        " everything of it; use runtimeEnv process (--runtime process)"
+        "runtimeEnv thread is not allowed with processRuntimeUsers, as threads run inside the worker as root: use"
+        " runtimeEnv process (--runtime process)"
     ),
     "spark": (
-        "runtimeEnv spark is refused under processRuntimeUsers: the driver of all tenants' jobs is one process of the"
-        " worker's user; use runtimeEnv process, or have a worker without that setting run Spark functions"
+        "runtimeEnv spark is not allowed with processRuntimeUsers, as one driver process of the worker's user runs"
+        " all tenants' jobs: use runtimeEnv process, or run Spark functions on a worker without that setting"
     ),
 }
 """Reasons by runtime name."""
 
 
 class RefusedRuntime:
-    """Stands in for a rejected runtime; existing functions of it show the reason in their status."""
+    """Replaces a disallowed runtime; existing functions that use it show the reason in their status."""
 
     def __init__(self, reason: str) -> None:
-        """Prepare with a reason."""
+        """Create a runtime that rejects all instances with the given reason."""
         self._reason = reason
 
     async def warm_up(self) -> None:

@@ -1,4 +1,4 @@
-"""System users of tenants: the user that runs each tenant's code, looked up and checked when a worker starts.
+"""System users that run the tenants' code, looked up and checked when a worker starts.
 
 Users of different tenants must not share a group: access to a tenant's files, such as its packages, is granted to the
 group.
@@ -18,7 +18,7 @@ from ...instance.system_user import SystemUser
 
 SETTING = "processRuntimeUsers"
 ANY_TENANT = "*"
-"""Stands for all other tenants."""
+"""Key that stands for all other tenants."""
 _NEEDED = {0: "CHOWN", 1: "DAC_OVERRIDE", 3: "FOWNER", 5: "KILL", 6: "SETGID", 7: "SETUID"}
 """Capabilities of root that some containers drop, by bit."""
 _PACKAGE = Path(__file__).parents[2]
@@ -40,13 +40,13 @@ class ProcessUsers:
         """Return the user of a tenant.
 
         Raises:
-            InvalidConfig: the tenant has none.
+            InvalidConfig: the tenant has no user.
         """
         user = self._users.get(tenant) or self._users.get(ANY_TENANT)
         if user is None:
             raise InvalidConfig(
-                f"tenant {tenant} has no system user to run its code as; add it to {SETTING} of the worker, or"
-                f" {ANY_TENANT!r} for all tenants that are not named there"
+                f"no system user is configured for tenant {tenant}: add one to the worker's {SETTING}, or"
+                f" {ANY_TENANT!r} for all other tenants"
             )
         return user
 
@@ -58,7 +58,8 @@ def find_users(names: Mapping[str, str]) -> ProcessUsers:
         names: user names by tenant, as in `WorkerConfig.process_users`.
 
     Raises:
-        InvalidConfig: this process cannot switch users, or a user is unusable; the message says which, and what to do.
+        InvalidConfig: this process cannot switch users, or a user cannot be used; the message contains the user and the
+            remedy.
     """
     _check_rights()
     users = {tenant: _user(tenant, name) for tenant, name in names.items()}
@@ -67,8 +68,8 @@ def find_users(names: Mapping[str, str]) -> ProcessUsers:
         other = by_group.setdefault(user.gid, user)
         if other.uid != user.uid:
             raise InvalidConfig(
-                f"{SETTING}: users {other.name} and {user.name} have one group ({user.gid}), by which each could read"
-                " the other's packages; give each a group of its own (useradd --user-group)"
+                f"{SETTING}: users {other.name} and {user.name} share group {user.gid}, so each could read the"
+                " other's packages: assign a separate group to each (useradd --user-group)"
             )
     return ProcessUsers(users)
 
@@ -76,7 +77,7 @@ def find_users(names: Mapping[str, str]) -> ProcessUsers:
 def _check_rights() -> None:
     if os.geteuid() != 0:
         raise InvalidConfig(
-            f"{SETTING} needs a worker that runs as root, as only root becomes other users; this one runs as user"
+            f"{SETTING} requires a worker that runs as root, as only root can switch users; this one runs as user"
             f" {os.geteuid()}: start it as root, or remove the setting"
         )
     held = 0
@@ -86,7 +87,7 @@ def _check_rights() -> None:
     missing = [name for bit, name in _NEEDED.items() if not held >> bit & 1]
     if missing:
         raise InvalidConfig(
-            f"{SETTING} needs the capabilities {', '.join(missing)} of root, which this container has not; add them"
+            f"{SETTING} requires the root capabilities {', '.join(missing)}, which this container lacks: add them"
             " (docker run --cap-add), or remove the setting"
         )
 
@@ -97,12 +98,12 @@ def _user(tenant: str, name: str) -> SystemUser:
         found = pwd.getpwnam(name)
     except KeyError:
         raise InvalidConfig(
-            f"{where}: there is no system user {name!r} on this machine; create it (useradd --system"
-            f" --user-group {name}) or correct the name"
+            f"{where}: system user {name!r} does not exist on this machine: create it (useradd --system --user-group"
+            f" {name}) or correct the name"
         ) from None
     if found.pw_uid == 0 or found.pw_gid == 0:
         raise InvalidConfig(
-            f"{where}: user {name} has the user or group number 0, which is root's and protects nothing; give another"
+            f"{where}: user {name} has user or group id 0, which provides no isolation: use another user"
         )
     return SystemUser(name, found.pw_uid, found.pw_gid)
 
@@ -111,19 +112,19 @@ def check_reach(users: Iterable[SystemUser], data_dir: Path) -> None:
     """Check that users can reach the Python environment and the worker's data directory.
 
     Raises:
-        InvalidConfig: a directory on the path is closed to a user; the message says which, and what to do.
+        InvalidConfig: a directory on the path is closed to a user; the message contains the directory and the remedy.
     """
     for user in users:
         for wanted in (Path(sys.prefix), Path(sys.base_prefix), _PACKAGE):
-            check_way(user, wanted, "install Magnetar and its Python where every user can read them")
-        check_way(user, data_dir, "give --data-dir a place that every user can come to; what lies in it stays closed")
+            check_way(user, wanted, "install Magnetar and its Python where all users can read them")
+        check_way(user, data_dir, "set --data-dir to a path that all users can reach; its contents remain protected")
 
 
 def check_way(user: SystemUser, wanted: Path, remedy: str) -> None:
     """Check that a user can reach a directory.
 
     Raises:
-        InvalidConfig: a directory on the path is closed; the message names it, and says what to do.
+        InvalidConfig: a directory on the path is closed; the message contains the directory and the remedy.
     """
     wanted = wanted.resolve()
     for directory in (*reversed(wanted.parents), wanted):
@@ -136,6 +137,6 @@ def check_way(user: SystemUser, wanted: Path, remedy: str) -> None:
             bit = stat.S_IXOTH
         if not status.st_mode & bit:
             raise InvalidConfig(
-                f"{SETTING}: user {user.name} cannot come to {wanted}: {directory} has the mode"
+                f"{SETTING}: user {user.name} cannot reach {wanted}: {directory} has mode"
                 f" {stat.S_IMODE(status.st_mode):04o}; {remedy} (chmod o+x)"
             )

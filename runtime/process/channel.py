@@ -19,21 +19,21 @@ _LENGTH = Struct(">I")
 LENGTH_BYTES = _LENGTH.size
 
 LEASE_S = 3.0
-"""A worker that is stopped (SIGSTOP) and silent for so long has lost its instances; a broker with a keep-alive of 2 s,
-the shortest sound one, lets other workers have them 4 s after its last sign of life.
+"""How long a worker may be stopped (SIGSTOP) and silent before it loses its instances, in seconds. A broker with a
+keep-alive of 2 s, the shortest practical one, lets other workers take them over 4 s after the worker's last message.
 """
 
 HELD_LEASE_S = 60.0
-"""The same for a worker that is not stopped. A thread function may block its interpreter (a regular expression, a call
-into C), so that it is silent. Its processes need nothing from it meanwhile, and their locks keep other workers away. A
-broker with the default keep-alive gives such a worker up after this time; then other workers wait for the locks.
+"""How long a worker that is not stopped may be silent. A thread function may block its interpreter (a regular
+expression, a call into C). Its processes do not need the worker meanwhile, and their locks keep other workers away. A
+broker with the default keep-alive disconnects such a worker after this time; then other workers wait for the locks.
 """
 
 LOOK_S = 0.25
-"""How often the zygote checks whether a silent worker is stopped."""
+"""Interval at which the zygote checks whether a silent worker is stopped, in seconds."""
 
 BEAT_S = 0.5
-"""Seconds between a worker's heartbeats."""
+"""Interval of a worker's heartbeats, in seconds."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -46,7 +46,7 @@ def body_bytes(head: bytes) -> int:
     """Return the length of a message body from its header.
 
     Raises:
-        ProtocolError: it exceeds `MESSAGE_BYTES_MAX`.
+        ProtocolError: the length exceeds `MESSAGE_BYTES_MAX`.
     """
     (length,) = _LENGTH.unpack(head)
     if length > MESSAGE_BYTES_MAX:
@@ -67,7 +67,7 @@ def take(buffer: bytearray) -> dict[str, Any] | None:
 
 
 class ProcessChannel:
-    """One child process and the socket to it."""
+    """A child process and the socket to it."""
 
     def __init__(
         self, process: ForkedProcess | Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -92,10 +92,10 @@ class ProcessChannel:
             self._writer.write(encode(command))
 
     async def listen(self, take: Callable[[bytes], None]) -> str:
-        """Pass on the body of each message until the connection ends, and close it.
+        """Call a function with the body of each message until the connection ends, and close it.
 
         Returns:
-            what was wrong with the last message; empty if the connection just ended.
+            the error in the last message; empty if the connection was closed normally.
         """
         try:
             while True:
@@ -126,10 +126,10 @@ class ProcessChannel:
 async def execute(
     program: Callable[[int], Sequence[str]], environment: Mapping[str, str] | None = None
 ) -> ProcessChannel:
-    """Start a process by exec.
+    """Start a process with exec.
 
     Args:
-        program: returns the command line, given the descriptor of the process's end of the socket.
+        program: returns the command line, called with the descriptor of the process's end of the socket.
         environment: environment variables; None for this process's.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The process of an instance, from the fork to its exit.
+"""The process of an instance, from its fork to its exit.
 
 The main thread runs the client's event loop; the function has its own thread, so that signals, status requests and
 keep-alive messages are handled while the function computes.
@@ -35,10 +35,10 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .. import control
 from .output import Drain, Output
 
-SWITCH_INTERVAL_S = 0.0005  # otherwise a busy function delays each turn of the event loop by 5 ms
+SWITCH_INTERVAL_S = 0.0005  # otherwise a busy function delays each event loop iteration by 5 ms
 STOP_GRACE_S = 10.0  # the worker may kill it earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
-TURN_TIMEOUT_S = 1.5  # the worker waits two for the answer
+TURN_TIMEOUT_S = 1.5  # the worker waits two seconds for the response
 
 
 GC_THRESHOLDS = (10_000, 20, 50)
@@ -50,7 +50,7 @@ _keep_alive: list[object] = []
 
 
 def warm_up() -> None:
-    """Do in the zygote what every child would otherwise repeat; creates no threads."""
+    """Do in the zygote what every child would otherwise repeat, without creating threads."""
     setproctitle.setproctitle("magnetar zygote")
     sys.argv[:] = ["magnetar-instance"]
 
@@ -61,13 +61,13 @@ def run(spec_text: str, output: Output) -> NoReturn:
     setproctitle.setproctitle(f"magnetar instance {spec.key}")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
-    random.seed()  # otherwise all instances would share the zygote's random state
+    random.seed()  # otherwise all instances would inherit the same random state
     try:
         if spec.user is not None:
             _make_room(spec.log_file)
         instance_log = InstanceLog(spec.log_file)
     except OSError as error:
-        _leave_word(spec, f"the log file {spec.log_file} cannot be written: {error}")
+        _leave_word(spec, f"log file {spec.log_file} cannot be written: {error}")
         os._exit(1)
     os.register_at_fork(after_in_child=instance_log.forked)
     drain = Drain(output, instance_log)
@@ -83,7 +83,7 @@ def run(spec_text: str, output: Output) -> NoReturn:
             atexit._run_exitfuncs()
     except BaseException as error:  # noqa: BLE001  last chance to report it
         reason = format_error(error)
-    for stream in streams:  # not sys.stdout and sys.stderr, which the function may have replaced
+    for stream in streams:  # not sys.stdout or sys.stderr, which the function may have replaced
         stream.flush()
     drain.finish()
     if reason:
@@ -96,7 +96,7 @@ def run(spec_text: str, output: Output) -> NoReturn:
 
 
 def _make_room(log_file: Path) -> None:
-    """Remove anything at the log's path that is not a log, left there by earlier code of this user."""
+    """Remove anything other than a log at the log's path, left there by earlier code of this user."""
     try:
         os.close(open_log(log_file, os.O_RDONLY))
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def _make_room(log_file: Path) -> None:
 
 
 def _leave_word(spec: InstanceSpec, reason: str) -> None:
-    """Write down why this process ends, for the worker; on a full disk the end of the log has to suffice."""
+    """Write the exit reason to a file for the worker; on a full disk, the end of the log must suffice."""
     with contextlib.suppress(OSError):
         spec.last_words.write_text(reason[:LAST_WORDS_CHARACTERS_MAX], encoding="utf-8", errors="backslashreplace")
 
@@ -122,7 +122,8 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
-        # It answers until the end, and is not shut down: the worker's side would log that to standard error.
+        # The service responds until the process exits, and is not shut down, which the worker would log to standard
+        # error.
         server = control.serve(_Answers(pipeline, asyncio.get_running_loop()), spec.control_socket)
         reason = await pipeline.run()
         _keep_alive.append(server)
@@ -148,7 +149,7 @@ class _Answers:
         self._pipeline.stats.reset()
 
     def is_healthy(self) -> bool:
-        """Return whether the event loop makes progress: code such as `__del__`, called on any thread, may block it."""
+        """Return whether the event loop is responsive; code such as `__del__`, called on any thread, may block it."""
         turned = threading.Event()
         try:
             self._loop.call_soon_threadsafe(turned.set)

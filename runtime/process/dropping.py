@@ -1,10 +1,10 @@
-"""Permanently changes a forked process to its tenant's user, before any user code runs in it.
+"""Permanent change of a forked process to its tenant's user, before any user code runs in it.
 
-Design: the kernel decides by user, groups and capabilities what a process may do; what it has is inherited: files,
-environment, memory. The user is changed here and cannot be changed back: root's saved ids are gone, no capabilities are
-left, and `no_new_privs` disables set-user-id programs. Files are closed and the environment is replaced. For memory
-this would be too late: so the zygote, from which it is copied, never holds data of a single instance; such data comes
-through a descriptor that is opened in the fork (`open_of`).
+Design: the permissions of a process depend on its user, groups and capabilities, but it also inherits files,
+environment and memory. The user change cannot be undone: root's saved ids are replaced, all capabilities are dropped,
+and `no_new_privs` disables set-user-id programs. Files are closed and the environment is replaced. Memory cannot be
+cleaned afterwards, so the zygote, from which it is copied, never contains data of a single instance; such data is read
+from a descriptor that is opened in the fork (`open_of`).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def become(user: SystemUser, home: str, parent: int) -> None:
 
     Args:
         user: target user.
-        home: the user's directory for this process: working directory, and for temporary files.
-        parent: process whose death ends this one.
+        home: the user's directory for this process, used as working directory and for temporary files.
+        parent: process whose death also kills this one.
 
     Raises:
-        OSError: the kernel rejects something.
-        PermissionError: the process would keep privileges.
+        OSError: the kernel rejected a system call.
+        PermissionError: the process would retain privileges.
     """
     kept = clean_environment(os.environ)
     os.environ.clear()
@@ -72,13 +72,13 @@ def become(user: SystemUser, home: str, parent: int) -> None:
     if number is not None:
         LIBC.syscall(number, _JOIN_SESSION_KEYRING, None)  # drop access to root's keys
     if LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise PermissionError("the kernel does not know no_new_privs")
+        raise PermissionError("the kernel does not support no_new_privs")
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
-    # Hide this process even from others of the same user, although it can undo that itself.
+    # Hide this process even from other processes of the same user, although it can undo this itself.
     LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    die_with(parent)  # reset by the change
+    die_with(parent)  # the user change has reset it
     os.chdir(home)
     _check(user)
 
@@ -88,6 +88,6 @@ def _check(user: SystemUser) -> None:
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(("CapEff", "CapPrm"))
     ]
     if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3 or os.getgroups():
-        raise PermissionError(f"the process is not only {user.name}")
+        raise PermissionError(f"the process still has user or group ids other than those of {user.name}")
     if any(int(line.split()[1], 16) for line in held):
-        raise PermissionError(f"capabilities of root are left to {user.name}: {', '.join(held)}")
+        raise PermissionError(f"{user.name} retained root capabilities: {', '.join(held)}")

@@ -4,9 +4,9 @@ There are two kinds: reading the source (`SOURCE`), which runs no code of the pa
 work on any worker (`CODE`), which loads it. A fork of the zygote already has our modules, which a new interpreter would
 take half a second to import.
 
-A child has limits by its kind (`Limits`), and is killed when its time is up. It carries a mark as instances do
-(`marks`), by which the zygote ends the processes that it started. At most `AT_ONCE_MAX` run at a time, `PER_TENANT_MAX`
-of them for one tenant; the others wait, and tenants take turns.
+A child has limits that depend on its kind (`Limits`), and is killed on timeout. It has a mark like instances (`marks`),
+so that the zygote can kill the processes it started. At most `AT_ONCE_MAX` run at a time, at most `PER_TENANT_MAX` of
+them for one tenant; the others wait, with tenants served in turn.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .forked import FIRST_FILE, thread_count
 SOURCE, CODE = "source", "code"
 """Kinds of questions."""
 TIME_LIMIT_S = 3.0
-"""For loading one package; one that takes longer, as large libraries may, is not rejected."""
+"""Time limit for loading a package, in seconds; a package that takes longer, as large libraries may, is accepted."""
 SOURCE_CPU_S = 5
 SOURCE_TIME_LIMIT_S = 25.0
-"""For the source of one package: on a busy machine it takes a multiple of its CPU time."""
+"""Time limit for reading a package's source, in seconds: on a busy machine it takes a multiple of its CPU time."""
 SOURCE_MEMORY_BYTES = 1024**3
 AT_ONCE_MAX = 3
 PER_TENANT_MAX = 2
-"""Leaves room for other tenants, whatever one tenant sends."""
+"""Maximum number of concurrent examinations per tenant, so that one tenant cannot block others."""
 ANSWER_BYTES_MAX = 64 * 1024
 MEMORY_BYTES_MAX = 4 * 1024**3
-"""Of address space, for loading one package."""
+"""Address space limit for loading a package."""
 
 
 class Limits(NamedTuple):
@@ -80,13 +80,13 @@ LIMITS: Mapping[str, Limits] = {
 
 
 class Examined(NamedTuple):
-    """The end of an examination.
+    """The result of an examination.
 
     Attributes:
-        answer: answer of the process, or None.
-        has_ended: whether the process ended by itself, or was ended by the kernel at a limit; False if it was killed on
+        answer: result from the process, or None.
+        has_ended: whether the process exited, or was killed by the kernel at a limit; False if it was killed on
             timeout, or never ran.
-        reading: last file that it reported to be reading.
+        reading: last file that it reported reading.
     """
 
     answer: dict[str, Any] | None
@@ -126,12 +126,12 @@ class Examinations:
         leave: Callable[[int, int], None],
         kill: Callable[[int], None],
     ) -> None:
-        """Prepare.
+        """Create an empty set of examinations.
 
         Args:
-            selector: watches the pipes of answers.
+            selector: watches the children's pipes.
             tell: sends an event to the worker.
-            leave: called in a child with its parent and its number; drops the zygote's state except its files.
+            leave: called in a child with its parent and its number; discards the zygote's state except its files.
             kill: kills a process with its group.
         """
         self._selector = selector
@@ -140,8 +140,8 @@ class Examinations:
         self._kill = kill
         self._waiting: FairQueue[dict[str, Any]] = FairQueue()
         self._places = Shares(AT_ONCE_MAX, PER_TENANT_MAX)
-        self._children: dict[int, _Child] = {}  # by the pipe of its answer
-        self._numbers: dict[int, int] = {}  # by process id, until it has ended
+        self._children: dict[int, _Child] = {}  # by the pipe of its output
+        self._numbers: dict[int, int] = {}  # by process id, until the process has ended
         self.users: dict[int, int] = {}  # by the worker's number, for those running as another user
 
     @property
@@ -156,12 +156,12 @@ class Examinations:
 
     @property
     def next_look_s(self) -> float:
-        """When `look` is due, by `time.monotonic`; infinite if never."""
+        """Time of the next `look`, by `time.monotonic`; infinite if none is due."""
         return min((child.until_s for child in self._children.values()), default=float("inf"))
 
     def take(self, command: dict[str, Any]) -> None:
         """Start or queue an examination."""
-        if "file" in command:  # the question is in a file of the worker's, which is not read here
+        if "file" in command:  # the question is in a file of the worker, which is not read here
             try:
                 command["file"] = open_of(os.getppid(), command["file"], os.O_RDONLY)
             except OSError:
@@ -185,7 +185,7 @@ class Examinations:
 
     def _start(self, command: dict[str, Any]) -> None:
         if thread_count() != 1:
-            raise OSError("another thread may hold a lock that a child would wait for")
+            raise OSError("cannot fork safely: another thread may hold a lock")
         parent = os.getpid()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
@@ -214,7 +214,7 @@ class Examinations:
             self._end(pipe, _said(child.answer))
 
     def look(self, now_s: float) -> None:
-        """Kill processes that have exceeded their time."""
+        """Kill processes that have exceeded their time limit."""
         for pipe in [pipe for pipe, child in self._children.items() if child.until_s <= now_s]:
             self._end(pipe, Examined(None))
 
@@ -240,9 +240,9 @@ class Examinations:
 
 
 def _said(text: bytes) -> Examined:
-    """Parse the output of a child: lines with the files that it reads, then its answer.
+    """Parse a child's output: lines with the files that it reads, then its result.
 
-    The answer is missing if the child ended early or something else wrote to its pipe.
+    The result is missing if the child exited early or something else wrote to its pipe.
     """
     before, _, last = text.rpartition(b"\n")
     reading, said = _object(before).get("reading"), _object(last)
@@ -256,7 +256,7 @@ def _said(text: bytes) -> Examined:
 
 
 def _last_lines(text: bytes) -> bytes:
-    """Return the last complete line of a text, and the rest after it."""
+    """Return the last complete line of a text, and the remainder after it."""
     return text[text.rfind(b"\n", 0, max(text.rfind(b"\n"), 0)) + 1 :]
 
 
@@ -282,9 +282,9 @@ def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable
         for number in range(FIRST_FILE):
             os.dup2(nothing, number)
         question = command.get("question") or json.loads(read_all(command["file"]))
-        # User code must not find the worker's socket or the pipe among its files by chance; it needs the pipe.
+        # User code must not accidentally use the worker's socket, so only the pipe remains open.
         close_all_but((answers,))
-        # It must not exhaust the worker's memory, or fill a disk with a core dump.
+        # It must not exhaust the worker's memory or fill a disk with a core dump.
         LIMITS[command["kind"]].apply()
         if command.get("user") is not None:
             become(SystemUser(*command["user"]), _USER_HOME, parent)
@@ -295,13 +295,13 @@ def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable
 
 
 def _code_answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Load the code; code that fails at a limit is not rejected."""
+    """Load the code, and return the result; code that fails at a limit is accepted."""
     pulsar_facade.install()
     return {"refusal": examine(Question.from_json(question))}
 
 
 def _source_answer(question: dict[str, Any], answers: int) -> dict[str, Any]:
-    """Read the source, and report which file is being read: one that is too expensive ends this process."""
+    """Read the source, reporting the current file, as a file that is too expensive to read ends this process."""
 
     def reads(file: str) -> None:
         os.write(answers, json.dumps({"reading": file}).encode() + b"\n")

@@ -1,9 +1,9 @@
 """Child processes created by fork instead of exec: they share the memory of the parent's imports.
 
 Design: an interpreter with our modules costs 20 to 30 MB; a fork of one that has imported them costs only the pages
-that it writes to. A fork is only sound where nothing else runs: with one thread, before any event loop, lock or open
-file that matters. So a server forks its children first of all; later ones are started by exec. Parent and child share
-one socket and, of the parent's files, standard error.
+that it writes to. A fork is only safe if nothing else is running: with one thread, before any event loop, lock or
+important open file. So a server first forks its children; later ones are started with exec. Parent and child share one
+socket and, of the parent's files, standard error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 FIRST_FILE = 3  # after standard input, output and error
 UNKNOWN_CODE = 255
-"""The exit code of a child that was reaped elsewhere, as in asyncio."""
+"""Exit code of a child that was reaped elsewhere, as in asyncio."""
 
 
 def thread_count() -> int:
@@ -46,36 +46,36 @@ def die_with(parent: int) -> None:
     """Make the kernel kill this process when its parent dies; exits if the parent is already dead."""
     LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(1)  # it died before the line above
+        os._exit(1)  # it died before the call above
 
 
 def how_it_ended(code: int) -> str:
-    """Return how a process ended, from its exit code, negative for a signal; many real-time signals have no name."""
+    """Describe how a process ended, given its exit code, negative for a signal; many real-time signals have no name."""
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with exit code {code}"
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return f"was terminated by {signal.Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was terminated by signal {-code}"
 
 
 class ForkedProcess:
-    """The parent's side of a child: the part of `asyncio.subprocess.Process` that a supervisor needs.
+    """The parent's handle of a child, with the part of `asyncio.subprocess.Process` that a supervisor needs.
 
     Attributes:
         pid: process id of the child; not reused before `returncode` is known.
-        returncode: None while it runs, negative for a signal.
+        returncode: exit code; None while it runs, negative for a signal.
     """
 
     def __init__(self, pid: int, channel: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._channel = channel  # a number, not a socket: a later fork closes it, and nothing else may
+        self._channel = channel  # a number, not a socket object, as only a later fork may close it
         self._watched = -1
         self._ended: asyncio.Future[int] | None = None
 
     async def attach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Watch the child on the running loop from now on, and return the socket to it; call it once."""
+        """Watch the child on the running loop, and return the socket to it; must be called once."""
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         self._watched = os.pidfd_open(self.pid)
@@ -84,7 +84,7 @@ class ForkedProcess:
 
     async def wait(self) -> int:
         """Return the exit code once the child has ended. Cancellation: safe."""
-        assert self._ended is not None, "attach comes first"
+        assert self._ended is not None, "attach() must be called first"
         return await asyncio.shield(self._ended)
 
     def terminate(self) -> None:
@@ -101,13 +101,13 @@ class ForkedProcess:
                 if self._watched >= 0:
                     signal.pidfd_send_signal(self._watched, number)
                 else:
-                    os.kill(self.pid, number)  # not reaped yet, so the number is still its own
+                    os.kill(self.pid, number)  # not reaped yet, so the process id cannot have been reused
 
     def _reap(self) -> None:
         try:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             code = os.waitstatus_to_exitcode(status)
-        except ChildProcessError:  # a thread function has called os.wait
+        except ChildProcessError:  # a thread function called os.wait
             ended, code = self.pid, UNKNOWN_CODE
         if not ended or self._ended is None:
             return
@@ -118,14 +118,14 @@ class ForkedProcess:
 
 
 def fork(run: Callable[[socket.socket], int]) -> ForkedProcess:
-    """Fork a child that runs a function with its end of a socket, and exits with the code that it returns.
+    """Fork a child that runs a function with its end of a socket, and exits with the returned code.
 
-    In the child this raises SystemExit, so that its interpreter shuts down in order; the caller must not catch it.
+    In the child this raises SystemExit, so that its interpreter shuts down cleanly; the caller must not catch it.
 
     Raises:
         OSError: the kernel cannot create a process or socket.
     """
-    assert thread_count() == 1, "another thread may hold a lock that the child would wait for for ever"
+    assert thread_count() == 1, "cannot fork safely: another thread may hold a lock"
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -146,7 +146,7 @@ def fork(run: Callable[[socket.socket], int]) -> ForkedProcess:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the parent's files: otherwise a lock or a socket to another child would live as long as this process."""
+    """Close the parent's files, so that this process does not keep locks or sockets to other children open."""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= FIRST_FILE and number != kept:
             with contextlib.suppress(OSError):  # the listing's own descriptor is already closed

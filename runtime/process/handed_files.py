@@ -1,4 +1,4 @@
-"""Files that a worker holds for one future process, which opens them through `/proc`: no other process reads them."""
+"""Files that a worker keeps open for one future process, the only one that reads them, through `/proc`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import os
 from .output import is_readable
 
 SAID_BYTES_MAX = 64 * 1024
-"""How many of the last bytes on an instance's standard output are kept."""
+"""Number of last bytes of an instance's standard output to keep."""
 _READS_MAX = 64
-"""Maximum number of reads at the end; later output of the user's processes is dropped."""
+"""Maximum number of reads at the end; further output of the user's processes is discarded."""
 
 
 def memory_file(name: str, content: str) -> int:
-    """Return the descriptor of a new file in memory; a process that reopens it reads from the beginning.
+    """Return the descriptor of a new in-memory file; a process that reopens it reads from the start.
 
     Raises:
         OSError: too many open files.
@@ -26,10 +26,10 @@ def memory_file(name: str, content: str) -> int:
 
 
 class HandedFiles:
-    """The files of one isolated instance: its spec, and the pipe of its output.
+    """The files of an isolated instance: its spec and its output pipe.
 
     Attributes:
-        numbers: descriptors by name, for the zygote; until `keep_output`.
+        numbers: descriptors by name, for the zygote; valid until `keep_output`.
     """
 
     def __init__(self, spec: str) -> None:
@@ -47,7 +47,7 @@ class HandedFiles:
             raise
 
     def keep_output(self) -> None:
-        """Close all files except the read end of the output: the process has its own, or does not exist."""
+        """Close all files except the read end of the output, as the process has opened its own, or does not exist."""
         for name in ("write", "spec"):
             number = self.numbers.pop(name, -1)
             if number >= 0:
@@ -67,7 +67,7 @@ class HandedFiles:
         return rest.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Close everything; may be called twice."""
+        """Close all files; may be called twice."""
         self.keep_output()
         if self._read_end >= 0:
             os.close(self._read_end)

@@ -1,8 +1,8 @@
-"""The process of an isolated instance, from the fork to the code shared by all instances: its spec comes through files.
+"""The process of an isolated instance, from the fork to the code shared by all instances; its spec is read from files.
 
-The zygote has opened the files that the worker holds for this instance, its spec and the pipe of its output, without
-reading them. Secrets of an operator's provider are looked up in one more fork, as root, which ends before this process
-becomes the tenant's user: neither the provider nor its settings get into the instance's memory.
+The zygote has opened the worker's files for this instance, its spec and its output pipe, without reading them. Secrets
+of an operator's provider are looked up in another fork, as root, which exits before this process switches to the
+tenant's user. So neither the provider nor its settings get into the instance's memory.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .forked import die_with
 from .output import Output
 
 SECRETS_S = 10.0
-"""Time limit of a provider for all secrets of an instance."""
+"""Time limit for looking up all secrets of an instance, in seconds."""
 _FOUND, _FAILED = b"+", b"-"
 _READ_BYTES = 64 * 1024
 
 
 def open_files(worker: int, files: dict[str, int]) -> tuple[int, Output]:
-    """Open the spec and the output that the worker holds for an instance.
+    """Open the worker's files for an instance, its spec and its output pipe.
 
     Args:
         worker: process id of the worker.
         files: its descriptors: ``spec``, ``read`` and ``write``.
 
     Raises:
-        OSError: one cannot be opened; the others are closed then.
+        OSError: a file cannot be opened; the others are closed.
     """
     opened: list[int] = []
     try:
@@ -51,7 +51,7 @@ def open_files(worker: int, files: dict[str, int]) -> tuple[int, Output]:
 
 
 def run(command: dict[str, Any], parent: int, spec: int, output: Output) -> NoReturn:
-    """Become the user of an instance, run it and exit.
+    """Switch to the user of an instance, run it and exit.
 
     Args:
         command: the worker's command, with ``user``, ``home`` and ``resolves``.
@@ -70,10 +70,10 @@ def run(command: dict[str, Any], parent: int, spec: int, output: Output) -> NoRe
 
 
 def _with_secrets(spec: int) -> bytes:
-    """Return a spec with the values of its secrets, from a process that reads it and ends.
+    """Return a spec with the values of its secrets, looked up in a separate process.
 
     Raises:
-        RuntimeError: the secrets cannot be found; with the reason.
+        RuntimeError: the secrets cannot be found; the message contains the reason.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     own = os.getpid()
@@ -96,8 +96,8 @@ def _with_secrets(spec: int) -> bytes:
     os.waitpid(finder, 0)
     os.close(reading)
     if not answer.startswith(_FOUND):
-        reason = answer[1:].decode(errors="replace") or f"their provider did not answer within {SECRETS_S:g} s"
-        raise RuntimeError(f"its secrets cannot be found: {reason}")
+        reason = answer[1:].decode(errors="replace") or f"the provider did not respond within {SECRETS_S:g} s"
+        raise RuntimeError(f"cannot find the secrets: {reason}")
     return answer[1:]
 
 
@@ -106,7 +106,7 @@ def _find(parent: int, spec: int, answers: int) -> NoReturn:
         die_with(parent)
         try:
             answer = _FOUND + with_values(from_json(read_all(spec).decode())).to_json().encode()
-        except BaseException as error:  # noqa: BLE001  it is the operator's code; the instance reports its error
+        except BaseException as error:  # noqa: BLE001  the provider is the operator's code; the instance reports its error
             answer = _FAILED + format_error(error).encode(errors="replace")
         with open(answers, "wb") as file:
             file.write(answer)

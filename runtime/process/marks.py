@@ -1,12 +1,12 @@
-"""Marks that show which instance a process belongs to, and the cleanup of an instance's remaining processes.
+"""Marks that identify the instance that a process belongs to, and the cleanup of an instance's remaining processes.
 
 Design: a process started by a function may leave its session (`setsid`) and its parent (a double fork), so neither
-shows where it belongs. But every process inherits its parent's resource limits through fork and exec, and cannot raise
+identifies its instance. But every process inherits its parent's resource limits through fork and exec, and cannot raise
 them: the limit of file locks, unused by Linux since version 2.4, holds a number unique to the instance. Control groups
 would work too, but need privileges that a worker does not always have.
 
 The zygote adopts orphans (`PR_SET_CHILD_SUBREAPER`), so all processes stay below the zygote while it runs. If zygote
-and worker are killed at the same moment, the next zygote of this machine ends the remaining ones (`end_abandoned`).
+and worker are killed at the same time, the next zygote on this machine kills the remaining ones (`end_abandoned`).
 """
 
 from __future__ import annotations
@@ -47,23 +47,25 @@ def is_of(mark: int, zygote: int) -> bool:
 
 def put_on(mark: int) -> None:
     """Mark this process and all its future children."""
-    with contextlib.suppress(ValueError, OSError):  # under a lower limit, its children are only known by their session
+    with contextlib.suppress(
+        ValueError, OSError
+    ):  # with a lower limit, its children are only identified by their session
         resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
 
 
 def find(root: int) -> dict[int, int]:
-    """Return the living descendants of a process and their marks, 0 for those without."""
+    """Return the living descendants of a process with their marks, 0 if unmarked."""
     return {pid: proc.limit_of(pid, _LIMIT_NAME) or 0 for pid in proc.below(root, proc.processes())}
 
 
 def kill(pid: int, mark: int) -> bool:
-    """Kill a process if it still has this mark, 0 for none; return whether it had."""
+    """Kill a process if it still has this mark (0 for none), and return whether it had."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        # Check only now: while the handle is open, the process id cannot be reused, if it is still the same process.
+        # Check only after opening the handle, which prevents reuse of the process id if it is still the same process.
         if (proc.limit_of(pid, _LIMIT_NAME) or 0) != mark:
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -75,12 +77,12 @@ def kill(pid: int, mark: int) -> bool:
 
 
 def end_all_of(zygote: int) -> int:
-    """Kill all processes started by a zygote's instances; return how many there were."""
+    """Kill all processes started by a zygote's instances, and return their number."""
     return _end(lambda owner: owner == zygote)
 
 
 def end_abandoned() -> int:
-    """Kill all processes of dead zygotes; return how many there were."""
+    """Kill all processes of dead zygotes, and return their number."""
     return _end(lambda owner: not (proc.PROC / str(owner)).exists())
 
 
@@ -89,7 +91,7 @@ def _end(is_wanted: Callable[[int], bool]) -> int:
     for process in proc.processes():
         mark = proc.limit_of(process.pid, _LIMIT_NAME)
         owner = None if mark is None else _zygote_of(mark)
-        # In another container the same number would mean another process.
+        # In another container the same id would belong to another process.
         if mark is not None and owner is not None and is_wanted(owner) and proc.shares_pid_numbers(process.pid):
             count += kill(process.pid, mark)
     return count

@@ -1,8 +1,8 @@
-"""The memory watch: enforces `resources.ram`.
+"""The memory watch, which enforces `resources.ram`.
 
-Design: the kernel's own limits do not fit. `RLIMIT_AS` and `RLIMIT_DATA` count reserved memory, which for a program
-with threads or numeric libraries is many times the memory used, and count each process separately; `RLIMIT_RSS` has no
-effect. So the memory in use is checked twice a second, for an instance and all processes that it started, and an
+Design: the kernel's own limits are not suitable. `RLIMIT_AS` and `RLIMIT_DATA` count reserved memory, which for a
+program with threads or numeric libraries is many times the memory used, and count each process separately; `RLIMIT_RSS`
+has no effect. So the memory in use is checked twice a second, for an instance and all processes that it started, and an
 instance above its limit is killed. An instance that grows by gigabytes per second exceeds the limit for half a second;
 if the machine's memory runs out meanwhile, the kernel kills it before others.
 
@@ -19,14 +19,14 @@ from . import marks, proc
 
 LOOK_S = 0.5
 FAMILY_S = 2.0
-"""How often processes started by instances are looked up, which scans all processes of the machine."""
+"""Interval of looking up processes started by instances, which scans all processes of the machine, in seconds."""
 FAMILY_COST_PART = 0.01
-"""Maximum share of time for that."""
+"""Maximum share of time spent on looking up processes."""
 MIB = 1024 * 1024
 
 
 class MemoryWatch:
-    """The memory of all instances of a zygote.
+    """Monitors the memory of all instances of a zygote.
 
     Attributes:
         next_look_s: when to call `look` again, by `time.monotonic`; infinite without instances.
@@ -40,14 +40,14 @@ class MemoryWatch:
         self._next_families_s = 0.0
 
     def add(self, process_id: int, limit_bytes: int, user: int | None = None) -> None:
-        """Watch an instance; with a user given, processes of other users are not attributed to it."""
+        """Watch an instance; if a user is given, processes of other users are not attributed to it."""
         self._limits[process_id] = limit_bytes
         if user is not None:
             self._users[process_id] = user
         self.next_look_s = min(self.next_look_s, time.monotonic() + LOOK_S)
 
     def remove(self, process_id: int) -> None:
-        """Stop watching it."""
+        """Stop watching an instance."""
         self._limits.pop(process_id, None)
         self._users.pop(process_id, None)
         self._families.pop(process_id, None)
@@ -55,7 +55,7 @@ class MemoryWatch:
             self.next_look_s = math.inf
 
     def look(self, now_s: float) -> list[tuple[int, str]]:
-        """Return the instances above their limits, each with the reason to kill it; empty before `next_look_s`."""
+        """Return the instances that exceed their limits, with the reasons to kill them; empty before `next_look_s`."""
         if now_s < self.next_look_s:
             return []
         self.next_look_s = now_s + LOOK_S
@@ -91,6 +91,6 @@ class MemoryWatch:
 def _verdict(used_bytes: int, limit_bytes: int, processes: int) -> str:
     where = "" if processes == 1 else f" in {processes} processes"
     return (
-        f"the instance was killed because it used {used_bytes // MIB} MiB{where} of {limit_bytes // MIB} MiB"
-        " (resources.ram); have the function use less, or raise --ram"
+        f"the instance was killed because it used {used_bytes // MIB} MiB{where}, more than {limit_bytes // MIB} MiB"
+        " (resources.ram): reduce the function's memory use or increase --ram"
     )

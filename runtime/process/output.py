@@ -1,8 +1,8 @@
-"""The output of an instance's process and its children: standard output and standard error, moved to the log.
+"""Moves standard output and standard error of an instance's process and its children to the log.
 
 Design: both are a pipe that is drained into the log, so that the output of long-running children is bounded by the
-log's rotation, and a child that writes too fast waits. The read end is open in the zygote too, which reads the rest
-when the process has ended: the last words of the interpreter or of a C library.
+log's rotation, and a child that writes too fast waits. The read end is also open in the zygote, which reads the
+remaining output when the process has ended, such as the last messages of the interpreter or of a C library.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from ...instance.logs.file import InstanceLog
 
 PIPE_BYTES = 256 * 1024
-"""How much a C library can write in one call that blocks other Python threads. A larger size, for each of many
-instances, would exhaust the kernel's limit per user.
+"""Pipe capacity: the amount that a C library can write in one call that blocks other Python threads. A larger capacity
+for each of many instances would exceed the kernel's limit per user.
 """
 _READ_BYTES = 64 * 1024
 _LINE_BYTES_MAX = 64 * 1024
 _LINE_S = 0.01
-"""Time for a line to be completed before it is read."""
+"""How long to wait for an incomplete line before reading it, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Output:
 
     def become_standard(self) -> None:
         """Redirect file descriptors 1 and 2 of this process, and so of its children, to the pipe."""
-        with contextlib.suppress(OSError):  # a user with many pipes gets smaller ones
+        with contextlib.suppress(OSError):  # a user with many pipes is limited to smaller ones
             fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.dup2(self.write_end, 1)
         os.dup2(self.write_end, 2)
@@ -49,7 +49,7 @@ class Output:
 
 
 def is_readable(descriptor: int, timeout_ms: int | None) -> bool:
-    """Return whether reading would not block, waiting until then or for the timeout; works for any descriptor."""
+    """Wait until reading does not block or the timeout expires, and return which; works for any descriptor."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(timeout_ms))
@@ -59,11 +59,11 @@ class Drain(threading.Thread):
     """Moves output to the log until the process ends."""
 
     def __init__(self, output: Output, instance_log: InstanceLog) -> None:
-        """Prepare.
+        """Create a drain.
 
         Args:
-            output: where to read.
-            instance_log: where to write.
+            output: output to read from.
+            instance_log: log to write to.
         """
         super().__init__(name="output", daemon=True)
         self._read_end = output.read_end
@@ -75,15 +75,15 @@ class Drain(threading.Thread):
         """Drain until all write ends, or this read end, are closed."""
         with contextlib.suppress(OSError, ValueError):
             while is_readable(self._read_end, None):
-                # The last words of a library that aborts have no line end. Read here they would be lost with the
-                # process; the zygote reads whatever is still in the pipe.
+                # The last message of a library that aborts has no line end. If read here, it would be lost with the
+                # process; the zygote reads what remains in the pipe.
                 time.sleep(_LINE_S)
                 while is_readable(self._read_end, 0):
                     if not self._move():
                         return
 
     def finish(self) -> None:
-        """Move the current content, at the end of the process."""
+        """Move the remaining output to the log, at the end of the process."""
         with contextlib.suppress(OSError, ValueError):
             while is_readable(self._read_end, 0) and self._move():
                 pass

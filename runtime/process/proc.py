@@ -1,4 +1,4 @@
-"""Process information from /proc: states, parents, memory, marks. Ended processes count as nothing."""
+"""Process information from /proc: states, parents, memory, marks. Ended processes are treated as missing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _look(pid: int) -> Process | None:
 
 def _state_and_parent(pid: int) -> list[bytes]:
     stat = _read(pid, "stat")
-    # The program name may contain anything; state and parent follow the last bracket.
+    # The program name may contain any character; state and parent follow the last bracket.
     return stat[stat.rfind(b")") + 2 :].split(maxsplit=2)
 
 
@@ -61,22 +61,22 @@ def below(root: int, among: Iterable[Process]) -> list[int]:
     for process in among:
         children[process.parent].append(process.pid)
     found = [root]
-    for pid in found:  # grows meanwhile
+    for pid in found:  # grows during the iteration
         found += children.pop(pid, ())
     return found[1:]
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory used by a process, including shared pages: cheap, and never much less than `own_bytes`."""
+    """Return the memory used by a process, including shared pages; cheap, and never much less than `own_bytes`."""
     fields = _read(pid, "statm").split()
     return int(fields[1]) * PAGE_BYTES if len(fields) > 1 else 0
 
 
 def own_bytes(pid: int) -> int:
-    """Return how much memory the end of a process would free: no files, and its share of shared pages.
+    """Return the memory that killing a process would free: its share of shared pages, without files.
 
-    Pages that a fork has not written to are split among the processes sharing them, so the zygote's are counted once.
-    Where the kernel hides this for another user's process (a container without `SYS_PTRACE`), all pages count.
+    Pages that a fork has not written to are divided among the processes sharing them, so the zygote's are counted once.
+    If the kernel hides this information for another user's process (a container without `SYS_PTRACE`), all pages count.
     """
     shown = _read(pid, "smaps_rollup")
     if not shown:
@@ -85,7 +85,7 @@ def own_bytes(pid: int) -> int:
 
 
 def user_of(pid: int) -> int | None:
-    """Return the real user id of a process; None if it has ended."""
+    """Return the real user id of a process, or None if it has ended."""
     for line in _read(pid, "status").splitlines():
         if line.startswith(b"Uid:"):
             return int(line.split()[1])
@@ -107,7 +107,7 @@ def waited_for_processor_s(pid: int) -> dict[int, float]:
 
 
 def limit_of(pid: int, name: bytes) -> int | None:
-    """Return the hard limit of a process's resource limit; or None."""
+    """Return the hard limit of a process for a resource, or None."""
     for line in _read(pid, "limits").splitlines():
         if line.startswith(name):
             hard = line[len(name) :].split()[1]

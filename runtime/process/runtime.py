@@ -1,4 +1,4 @@
-"""The process runtime: instances as separate processes, as seen from the worker, and the zygote that forks them."""
+"""The process runtime: the worker's side of instances in separate processes, and of the zygote that forks them."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ from .liveness import Liveness
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 30.0  # for a fork; on an overloaded machine the zygote may have to be started first
-KILL_TIMEOUT_S = 20.0  # for a zygote on a busy machine to kill an instance
+START_TIMEOUT_S = 30.0  # time for a fork; on an overloaded machine the zygote may have to be started first
+KILL_TIMEOUT_S = 20.0  # time for a zygote on a busy machine to kill an instance
 CLOSE_TIMEOUT_S = 2.0
 LIVENESS_CHECK_S = 10.0
-SILENCE_SHOWN_S = 3.0  # a process that starts does not answer either
+SILENCE_SHOWN_S = 3.0  # a starting process does not respond either
 LOG_LINES_OF_A_CRASH = 20
 LAST_WORDS_BYTES_MAX = 64 * 1024
 EXAMINATION_TIMEOUT_S = TIME_LIMIT_S + 2.0
-"""How long a request waits for the examination of its package; then the package is accepted."""
+"""How long a request waits for the examination of its package, in seconds; after that the package is accepted."""
 SOURCE_TIMEOUT_S = SOURCE_TIME_LIMIT_S + 5.0
-"""How long a request waits until the source of its package has been read; then it is rejected."""
+"""How long a request waits until the source of its package is read, in seconds; after that it is rejected."""
 ZYGOTE_END_S = 10.0
-REASON_TIMEOUT_S = 5.0  # to read the last words and the log's end from a disk that may be slow
+REASON_TIMEOUT_S = 5.0  # time to read the exit reason and the end of the log from a possibly slow disk
 _ZYGOTE = "magnetar.runtime.process.zygote"
 
 
 class ProcessInstance:
-    """One process."""
+    """An instance in a separate process."""
 
     def __init__(self, spec: InstanceSpec, number: int, zygote: ZygoteClient, check_s: float) -> None:
-        """Prepare; the runtime starts it.
+        """Create an instance that the runtime starts.
 
         Args:
             spec: instance to run.
-            number: unique number among all instances that the worker ever started.
+            number: number that is unique among all instances the worker ever started.
             zygote: zygote that forks it.
             check_s: seconds between two health checks; 0 for none.
         """
@@ -91,10 +91,10 @@ class ProcessInstance:
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def started(self) -> None:
-        """Wait for the fork.
+        """Wait until the process was forked.
 
         Raises:
-            MagnetarError: it failed.
+            MagnetarError: forking failed.
         """
         async with asyncio.timeout(START_TIMEOUT_S):
             self.process_id = await self._started
@@ -115,7 +115,7 @@ class ProcessInstance:
                 self._liveness.answered(time.monotonic())
             if self._liveness.is_hanging and not self._is_stopping and not self._ended.done():
                 self._verdict = self._liveness.reason(time.monotonic())
-                log.error("%s is killed: %s", self.spec.key, self._verdict)
+                log.error("killing %s: %s", self.spec.key, self._verdict)
                 self._zygote.kill_instance(self.number)
                 return
 
@@ -133,7 +133,7 @@ class ProcessInstance:
             if self._check_s > 0 and is_silent and not self._is_stopping:
                 status.failureException = self._liveness.reason(now_s)
         if self._is_stopping:
-            # Until it has ended it may still process its last message, whatever it reports itself.
+            # Until it has ended, it may still be processing its last message, regardless of its own status.
             status.running = not self._ended.done()
         return status
 
@@ -156,13 +156,13 @@ class ProcessInstance:
         self._zygote.kill_instance(self.number)
         if await within(KILL_TIMEOUT_S, self.wait()):
             return
-        log.error("the zygote did not end %s within %g s; it is killed itself", self.spec.key, KILL_TIMEOUT_S)
+        log.error("killing the zygote, which did not end %s within %g s", self.spec.key, KILL_TIMEOUT_S)
         self._zygote.channel.kill()
         if not await within(KILL_TIMEOUT_S, self.wait()):
-            self.has_ended(f"process {self.process_id} does not end: the kernel holds it")
+            self.has_ended(f"process {self.process_id} cannot be killed, it is blocked in the kernel")
 
     def leftover(self) -> str:  # noqa: D102
-        return ""  # a process always ends
+        return ""  # a process can always be killed
 
     def death(self) -> str:  # noqa: D102
         return self._death
@@ -183,7 +183,7 @@ class ProcessInstance:
         settle(self._ended, reason)
 
     def reason_of(self, code: int, said: str, verdict: str) -> str:
-        """Return why the process ended: our own reason, its last words, or its exit code and log."""
+        """Return why the process ended: our own reason, the one it wrote, or its exit code and log."""
         if self.files is not None:
             said = self.files.rest()
         if said:
@@ -223,7 +223,7 @@ class ProcessInstance:
 
 
 class ZygoteClient:
-    """One zygote and the instances that it started.
+    """A zygote and the instances that it started.
 
     Invariant: every instance started through a client is notified of its end, despite any error in an event, a log file
     or the connection: a single instance if its event cannot be processed, and all when the zygote ends.
@@ -233,7 +233,7 @@ class ZygoteClient:
     """
 
     def __init__(self, channel: ProcessChannel) -> None:
-        """Start listening, and sending a heartbeat every `BEAT_S`."""
+        """Create a client that listens to the zygote, and sends a heartbeat every `BEAT_S`."""
         self.channel = channel
         self._instances: dict[int, ProcessInstance] = {}
         self._examined: dict[int, asyncio.Future[Examined]] = {}
@@ -244,7 +244,7 @@ class ZygoteClient:
         self._beat()
 
     def add(self, number: int, instance: ProcessInstance) -> None:
-        """Notify an instance of its process's events from now on."""
+        """Start notifying an instance of its process's events."""
         self._instances[number] = instance
 
     def forget(self, number: int) -> None:
@@ -254,7 +254,7 @@ class ZygoteClient:
     async def examine(
         self, number: int, kind: str, question: Question | SourceQuestion, user: SystemUser | None = None
     ) -> Examined:
-        """Return the result of examining a package.
+        """Examine a package, and return the result.
 
         Args:
             number: examination number.
@@ -294,7 +294,7 @@ class ZygoteClient:
         finally:
             reason = reason or f"the process that starts instances {await self._reap()}"
             if not self._is_closing:
-                log.error("%s; its %d instances start again", reason, len(self._instances))
+                log.error("%s; restarting its %d instances", reason, len(self._instances))
             instances, self._instances = self._instances, {}
             for future in self._examined.values():
                 settle(future, Examined(None))
@@ -302,10 +302,10 @@ class ZygoteClient:
             self._ended.set()
 
     async def _reap(self) -> str:
-        """Wait for the end of the zygote, killing it if necessary, and return how it ended."""
+        """Wait until the zygote has ended, killing it if necessary, and return how it ended."""
         for kills in (False, True):
             if kills:
-                log.error("the zygote did not end within %g s and is killed", ZYGOTE_END_S)
+                log.error("killing the zygote, which did not end within %g s", ZYGOTE_END_S)
                 self.channel.kill()
             try:
                 async with asyncio.timeout(ZYGOTE_END_S):
@@ -313,10 +313,10 @@ class ZygoteClient:
             except TimeoutError:
                 continue
             if code:
-                # If killed, it could not end the processes started by its instances.
+                # If killed, it could not kill the processes started by its instances.
                 await asyncio.to_thread(marks.end_all_of, self.channel.pid)
             return how_it_ended(code)
-        return f"does not end (process {self.channel.pid}): the kernel holds it"
+        return f"cannot be killed (process {self.channel.pid}), it is blocked in the kernel"
 
     def _take(self, body: bytes) -> None:
         instance: ProcessInstance | None = None
@@ -325,10 +325,10 @@ class ZygoteClient:
             instance = self._instances.get(event["id"])
             self._take_event(event["id"], instance, event)
         except Exception as error:
-            log.exception("an event of the zygote was not understood: %r", body[:200])
+            log.exception("cannot handle an event from the zygote: %r", body[:200])
             if instance is not None:
                 self._instances.pop(event["id"], None)
-                instance.has_ended(f"the worker could not take what the zygote said of it: {error!r}")
+                instance.has_ended(f"the worker could not handle an event from the zygote: {error!r}")
 
     def _take_event(self, number: int, instance: ProcessInstance | None, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -336,7 +336,7 @@ class ZygoteClient:
             if (future := self._examined.get(number)) is not None:
                 settle(future, Examined(event["answer"], event["has_ended"], event["reading"]))
         elif instance is None:
-            if kind == "started":  # too late: it was cancelled, and would delay its successor
+            if kind == "started":  # too late: it was cancelled and would delay its successor
                 self.kill_instance(number)
         elif kind == "started":
             instance.has_started(event["pid"])
@@ -357,7 +357,7 @@ class ZygoteClient:
             async with asyncio.timeout(REASON_TIMEOUT_S):
                 reason = await asyncio.to_thread(instance.reason_of, event["code"], event["said"], event["verdict"])
         except Exception as error:  # noqa: BLE001  on any error, the instance's end is still reported
-            log.warning("%s; why is not known: %r", reason, error)
+            log.warning("%s; cannot determine the reason: %r", reason, error)
         finally:
             await self._finish(instance, reason)
 
@@ -365,7 +365,7 @@ class ZygoteClient:
         try:
             await instance.close()  # first, because its successor uses the same socket
         except Exception as error:  # noqa: BLE001
-            log.warning("closing the connection to an instance failed: %r", error)
+            log.warning("failed to close the connection to an instance: %r", error)
         finally:
             instance.has_ended(reason)
 
@@ -378,10 +378,10 @@ class ZygoteClient:
         self.signal_instance(number, 9)
 
     async def close(self) -> None:
-        """End the zygote and all instances; returns when that is done or has failed."""
+        """End the zygote and all instances; returns when this is done or has failed."""
         self._is_closing = True
         self.channel.close()
-        await self._ended.wait()  # `_reap` bounds it
+        await self._ended.wait()  # `_reap` limits the duration
         await self._tasks.close()
 
 
@@ -394,10 +394,10 @@ class ProcessRuntime:
         liveness_check_s: float = LIVENESS_CHECK_S,
         isolation: Isolation | None = None,
     ) -> None:
-        """Prepare; `warm_up` or the first instance starts the zygote.
+        """Create a runtime; `warm_up` or the first instance starts the zygote.
 
         Args:
-            zygote: zygote forked while this process had one thread; later ones are started by exec.
+            zygote: zygote forked while this process had one thread; later ones are started with exec.
             liveness_check_s: seconds between two health checks; 0 or less for none.
             isolation: set if instances run as other users: the zygote then has none of the worker's memory and
                 environment.
@@ -432,8 +432,8 @@ class ProcessRuntime:
     async def start(self, spec: InstanceSpec) -> ProcessInstance:  # noqa: D102
         if len(os.fsencode(spec.control_socket)) > SOCKET_PATH_BYTES_MAX:
             raise FunctionLoadError(
-                f"no process for {spec.key}: the path of its socket, {spec.control_socket}, has more than"
-                f" {SOCKET_PATH_BYTES_MAX} bytes; set TMPDIR to a directory with a shorter path"
+                f"cannot start {spec.key}: socket path {spec.control_socket} has more than {SOCKET_PATH_BYTES_MAX}"
+                " bytes: set TMPDIR to a directory with a shorter path"
             )
         zygote = await self._open_zygote()
         number = next(self._numbers)
@@ -446,10 +446,10 @@ class ProcessRuntime:
                 spec.last_words.unlink()
             command["spec"] = spec.to_json()
         else:
-            assert self._isolation is not None, "a user comes from there"
+            assert self._isolation is not None, "a user requires isolation"
             await asyncio.to_thread(self._isolation.open_home, spec.user, spec.home)
             resolves = needs_worker(spec)
-            told = spec if resolves else replace(spec, secrets_config="")  # its memory must not hold the settings
+            told = spec if resolves else replace(spec, secrets_config="")  # its memory must not contain the settings
             instance.files = HandedFiles(told.to_json())
             instance.discard = self._isolation.discard
             command |= {"files": instance.files.numbers, "user": spec.user, "home": str(spec.home)}
@@ -462,8 +462,8 @@ class ProcessRuntime:
             zygote.forget(number)
             if instance.files is not None:
                 instance.files.close()
-            reason = str(error) or f"the zygote did not answer within {START_TIMEOUT_S:g} s"
-            raise FunctionLoadError(f"no process for {spec.key}: {reason}") from error
+            reason = str(error) or f"the zygote did not respond within {START_TIMEOUT_S:g} s"
+            raise FunctionLoadError(f"cannot start {spec.key}: {reason}") from error
         if instance.files is not None:
             instance.files.keep_output()
         return instance
@@ -494,7 +494,7 @@ class ProcessRuntime:
                 zygote = await self._open_zygote()
                 return await zygote.examine(next(self._numbers), kind, question, user)
         except (TimeoutError, OSError, ClosedError) as error:
-            log.info("%s was not examined: %s", question.class_name, str(error) or "it took too long")
+            log.info("could not examine %s: %s", question.class_name, str(error) or "timed out")
             return Examined(None)
 
     async def close(self) -> None:  # noqa: D102
@@ -506,6 +506,6 @@ class ProcessRuntime:
 
 def _too_costly(file: str) -> str:
     return (
-        f"{file or 'the package'} is too costly to read: parsing it takes more than {SOURCE_CPU_S} s of processor time"
-        f" or {SOURCE_MEMORY_BYTES // 2**20} MiB of memory; split it, and put data into files that are not Python"
+        f"{file or 'the package'} is too expensive to parse: it takes more than {SOURCE_CPU_S} s of CPU time or"
+        f" {SOURCE_MEMORY_BYTES // 2**20} MiB of memory; split it, and move data to non-Python files"
     )

@@ -1,21 +1,21 @@
-"""The zygote, parent of all process instances: imports once, then forks.
+"""The zygote, the parent of all process instances: imports modules once, then forks.
 
 Design: starting an interpreter and importing our modules takes a third of a second and 23 MB; a fork of a process that
-has done so takes 2 ms and shares those pages. That is only sound while the parent has a single thread that holds no
-lock: so this process creates no thread, event loop, channel or server, imports no user code, and refuses to fork when
-the kernel counts more than one thread.
+has done so takes 2 ms and shares those pages. This is only safe while the parent has a single thread that holds no
+locks. So this process creates no threads, event loops, channels or servers, imports no user code, and refuses to fork
+if the kernel reports more than one thread.
 
-It is forked from the worker before the worker does anything else, or started by exec where that is too late,
-and shares only one socket with it. When that socket closes, the worker has ended: the zygote ends, and its children
-with it. The same happens when the worker, once it has begun to send heartbeats, is silent for `LEASE_S` because it is
-stopped, or for `HELD_LEASE_S` for any reason: other workers are about to take over its instances and wait until these
-have ended. The zygote is the parent of the children, so a process id that it signals cannot have been reused.
+It is forked from the worker before the worker does anything else, or started with exec if that is too late, and shares
+only one socket with it. When that socket closes, the worker has ended, so the zygote ends with its children. The same
+happens if the worker, after its first heartbeat, is silent for `LEASE_S` while stopped, or for `HELD_LEASE_S` for any
+reason: other workers are about to take over its instances, and wait until these have ended. As the parent of the
+children, the zygote never signals a reused process id.
 
-It adopts the processes that instances leave behind, and ends them with the instance (`marks`). It watches their memory
+It adopts processes started by instances, and kills them when the instance ends (`marks`). It watches their memory
 (`memory_watch`), which a worker with a busy interpreter could not, and puts those with a CPU limit into control groups
 (`cpu_groups`). It also forks the examiners of packages (`examinations`).
 
-Invariant: an error with one instance is reported for that instance, and ends no other.
+Invariant: an error with one instance is reported for that instance, and does not affect others.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from .proc import is_stopped
 
 _READ_BYTES = 64 * 1024
 SAID_BYTES_MAX = 64 * 1024
-"""How many of the last bytes on an instance's standard output are kept."""
+"""Number of last bytes of an instance's standard output to keep."""
 _OUTGOING_BYTES_MAX = 64 * 1024 * 1024
 _END_S = 2.0
 _LEFTOVERS_S = 0.2
 _LEFTOVERS_PAUSE_S = 0.005
 STRAYS_S = 5.0
-"""How often hidden processes of isolated instances are looked for, which scans all processes of the machine."""
+"""Interval of searching hidden processes of isolated instances, in seconds; this scans all processes of the machine."""
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class _Child:
     """A forked instance.
 
     Attributes:
-        number: number given by the worker.
+        number: number assigned by the worker.
         output: read end of its and its children's standard output; -1 if the worker reads it.
-        user: id of the user that it runs as; None for this process's own.
+        user: id of its user; None for this process's user.
         cpu_group: its control group; None without a CPU limit.
-        verdict: why it was killed, if this process decided so.
+        verdict: why this process killed it, or empty.
     """
 
     number: int
@@ -75,20 +75,20 @@ class _Child:
 
 
 class Zygote:
-    """Serves one worker."""
+    """Serves commands of one worker."""
 
     def __init__(self, commands: socket.socket) -> None:
-        """Serve the commands of a connected socket."""
+        """Create a zygote that serves the commands from a connected socket."""
         self._commands = commands
         self._received = bytearray()
         self._outgoing = bytearray()
         self._children: dict[int, _Child] = {}  # by process id
         self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
-        self._ended_marks: set[int] = set()  # of ended instances that left processes
+        self._ended_marks: set[int] = set()  # marks of ended instances with remaining processes
         self._memory = MemoryWatch()
         self._next_strays_s = math.inf
         self._cpu_groups: cpu_groups.CpuGroups | None = None  # found when the first limit is requested
-        self._left_cpu_groups: set[Path] = set()  # of ended instances
+        self._left_cpu_groups: set[Path] = set()  # groups of ended instances
         self._is_worker_gone = False
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -96,15 +96,15 @@ class Zygote:
         self._examinations = Examinations(self._selector, self._tell, self._leave, _kill_with_group)
 
     def run(self) -> None:
-        """Serve until the worker has ended, then end with all children and the processes that they started."""
+        """Serve until the worker has ended, then kill all children and the processes they started."""
         try:
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             marks.end_abandoned()
-            _allow_files((self._files[1], self._files[1]))  # a pipe for each instance
+            _allow_files((self._files[1], self._files[1]))  # each instance needs a pipe
             self._serve()
         finally:
-            # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also reaped, so that
-            # init inherits no zombies.
+            # PR_SET_PDEATHSIG has the same effect if this process is killed; here the children are also reaped, so that
+            # init does not inherit zombies.
             for process_id in (*self._children, *self._examinations.process_ids):
                 _kill_with_group(process_id)
             self._end_everything()
@@ -131,13 +131,13 @@ class Zygote:
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too, but the worker decides
-        # A child inherits this: a stop signal that arrives before it resets the handler would be lost. If blocked, it
-        # stays pending until then.
+            signal.signal(ignored, signal.SIG_IGN)  # Ctrl-C in a terminal also reaches us, but the worker handles it
+        # A child inherits the handler, so a stop signal that arrives before the child resets it would be lost. A
+        # blocked signal remains pending until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._selector.register(self._commands, selectors.EVENT_READ)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
-        heard_at = math.inf  # until the first message of the worker, which has to start first
+        heard_at = math.inf  # until the first message from the worker, which must start first
         worker, beat_at = os.getppid(), heard_at
         while not self._is_worker_gone:
             due_s = min(
@@ -146,12 +146,14 @@ class Zygote:
             wait_s = due_s - time.monotonic()
             ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
-                # This process was frozen, too: the worker's heartbeats may be waiting in the socket.
+                # This process was also frozen, so the worker's heartbeats may be waiting in the socket.
                 heard_at = beat_at = time.monotonic()
             elif not ready and time.monotonic() - heard_at >= LEASE_S:
                 if is_stopped(worker) or time.monotonic() - beat_at >= HELD_LEASE_S:
                     return
-                heard_at = time.monotonic() - LEASE_S + LOOK_S  # it runs, but its interpreter is blocked: check again
+                heard_at = (
+                    time.monotonic() - LEASE_S + LOOK_S
+                )  # it is running, but its interpreter is blocked: check again later
             for key, events in ready:
                 if key.fileobj is self._commands:
                     if events & selectors.EVENT_WRITE:
@@ -193,7 +195,7 @@ class Zygote:
                     pass
                 case unknown:
                     _complain(f"unknown command {unknown!r}")
-        except Exception as error:  # noqa: BLE001  an error with one instance ends no other
+        except Exception as error:  # noqa: BLE001  an error with one instance must not affect others
             _complain(f"command {command.get('command')} for instance {command.get('id')}: {error!r}")
             if command.get("command") == "start":
                 self._tell({"event": "refused", "id": command["id"], "reason": repr(error)})
@@ -217,7 +219,7 @@ class Zygote:
                 spec, output = isolated_child.open_files(os.getppid(), command["files"])
         except OSError as error:
             self._leave_cpu_group(group)
-            self._tell({"event": "refused", "id": number, "reason": f"no pipe for its output: {error}"})
+            self._tell({"event": "refused", "id": number, "reason": f"cannot create a pipe for its output: {error}"})
             return
         try:
             process_id = os.fork()
@@ -240,7 +242,7 @@ class Zygote:
         self._children[process_id] = found
         if group is not None:
             try:
-                cpu_groups.add(group, process_id)  # the instance takes milliseconds before it runs user code
+                cpu_groups.add(group, process_id)  # it takes milliseconds until the instance runs user code
             except OSError as error:
                 found.verdict = f"the instance was ended because resources.cpu cannot be enforced: {error}"
                 _kill_with_group(process_id)
@@ -250,7 +252,7 @@ class Zygote:
         self._tell({"event": "started", "id": number, "pid": process_id})
 
     def _make_cpu_group(self, number: int, cores: float) -> Path | None:
-        """Return the control group of an instance, None without a limit."""
+        """Return the control group for an instance, or None without a limit."""
         if cores <= 0:
             return None
         if self._cpu_groups is None:
@@ -259,12 +261,12 @@ class Zygote:
         return self._cpu_groups.make(os.getpid(), number, cores)
 
     def _leave_cpu_group(self, group: Path | None) -> None:
-        """Remove a group, now or as soon as its remaining processes have ended."""
+        """Remove a group, now or when its remaining processes have ended."""
         if group is not None and not cpu_groups.remove(group):
             self._left_cpu_groups.add(group)
 
     def _remove_cpu_groups(self, deadline_s: float) -> None:
-        """Remove the groups of ended instances; the kernel empties them shortly after it reports the end."""
+        """Remove the groups of ended instances, which the kernel empties shortly after it reports the exit."""
         while self._left_cpu_groups:
             self._left_cpu_groups = {group for group in self._left_cpu_groups if not cpu_groups.remove(group)}
             if time.monotonic() >= deadline_s:
@@ -272,7 +274,7 @@ class Zygote:
             time.sleep(_LEFTOVERS_PAUSE_S)
 
     def _become_child(self, parent: int, number: int, command: dict[str, Any], spec: int, output: Output) -> NoReturn:
-        """Drop all state of the zygote and run an instance."""
+        """Discard all state of the zygote and run an instance."""
         try:
             self._leave(parent, number)
             if spec >= 0:
@@ -287,7 +289,7 @@ class Zygote:
             os._exit(1)
 
     def _leave(self, parent: int, number: int) -> None:
-        """Drop all state of the zygote except its files, in a child."""
+        """Discard all state of the zygote except its files, in a child."""
         die_with(parent)
         os.setsid()
         marks.put_on(marks.mark_of(parent, number))
@@ -299,7 +301,7 @@ class Zygote:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _reap(self) -> None:
-        """Report ended instances to the worker, and remove what they left."""
+        """Report ended instances to the worker, and clean up after them."""
         ended: list[tuple[_Child, int]] = []
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -328,7 +330,7 @@ class Zygote:
         """Kill the remaining processes of ended instances.
 
         Args:
-            waits: wait briefly for their end; processes that cannot end because they wait for a disk are checked again
+            waits: wait briefly until they have ended; processes that wait for a disk and cannot end are checked again
                 later.
         """
         deadline_s = time.monotonic() + (_LEFTOVERS_S if waits else 0.0)
@@ -344,11 +346,11 @@ class Zygote:
             time.sleep(_LEFTOVERS_PAUSE_S)
 
     def _end_strays(self, left: Mapping[int, int]) -> None:
-        """Kill processes of isolated instances that hide their origin by lowering the limit, which they may do.
+        """Kill processes of isolated instances that hide their origin by lowering the resource limit.
 
         Args:
-            left: descendants and their marks; each must be that of a living instance, and run as its user or still as
-                ours.
+            left: descendants and their marks; each must have the mark of a living instance, and run as its user or
+                still as ours.
         """
         if not any(one.user is not None for one in self._children.values()) and not self._examinations.users:
             return
@@ -381,7 +383,7 @@ class Zygote:
         self._send()
 
     def _send(self) -> None:
-        """Send as much as the worker accepts now; the rest follows later if its interpreter is blocked."""
+        """Send as much as the worker accepts now, and the remainder later; the worker's interpreter may be blocked."""
         try:
             while self._outgoing:
                 del self._outgoing[: self._commands.send(self._outgoing)]
@@ -399,42 +401,42 @@ def _complain(text: str) -> None:
 
 
 def _rest_of(output: int) -> str:
-    """Return the unread standard output of an instance and close the pipe."""
+    """Return the unread standard output of an instance, and close the pipe."""
     rest = b""
     try:
         while is_readable(output, 0) and (piece := os.read(output, _READ_BYTES)):
             rest = (rest + piece)[-SAID_BYTES_MAX:]
     except OSError as error:
-        _complain(f"the last output of an instance is lost: {error}")
+        _complain(f"the last output of an instance was lost: {error}")
     os.close(output)
     return rest.decode("utf-8", "replace")
 
 
 def _allow_files(limits: tuple[int, int]) -> None:
-    with contextlib.suppress(OSError, ValueError):  # what was allowed before may not be now
+    with contextlib.suppress(OSError, ValueError):  # it may no longer be permitted
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def _die_first_when_memory_is_short() -> None:
-    """Make the kernel kill this process and its children before broker and workers when memory runs out."""
+    """Make the kernel kill this process and its children before brokers and workers if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def _kill_with_group(process_id: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(process_id, signal.SIGKILL)  # individually too: right after the fork it has no group yet
+        os.kill(process_id, signal.SIGKILL)  # also individually: right after the fork it has no group yet
     _kill_group(process_id)
 
 
 def _kill_group(process_id: int) -> None:
-    """Kill the processes started by a function, which run in the session of its instance."""
+    """Kill an instance's process group: the processes that its function started in the same session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
 
 
 def fork_zygote() -> ForkedProcess:
-    """Fork a zygote from a worker that has started nothing yet; in the zygote this raises SystemExit.
+    """Fork a zygote from a worker that has not started anything yet; in the zygote this raises SystemExit.
 
     Raises:
         OSError: the kernel cannot create a process.
@@ -443,8 +445,8 @@ def fork_zygote() -> ForkedProcess:
 
 
 def _run_forked(commands: socket.socket) -> int:
-    # User code must see the same environment as below a zygote started by exec: neither the command line's module as
-    # `__main__` (multiprocessing would import that again) nor the worker's start directory.
+    # User code must see the same environment as with a zygote started with exec: neither the command line's module as
+    # `__main__`, which multiprocessing would import again, nor the worker's start directory.
     sys.modules["__main__"] = sys.modules[__name__]
     if not sys.flags.safe_path:
         del sys.path[0]

@@ -1,11 +1,11 @@
-"""The process in which a worker's Spark functions run: the driver, with the JVM as its child.
+"""The process that runs a worker's Spark functions: the driver, with the JVM as its child.
 
 Design: it is started by exec, not forked from the zygote, because Spark creates threads. It shares only one socket with
 the worker, over which both send JSON objects (`process/messages`). The main thread serves that socket and never waits
 for Spark; each function has its own thread, which loads the code and then executes one run after the other. The JVM
-starts when the first function is loaded, or, if the worker is configured so, with the first run that needs it; errors
-in a function are reported without waiting for it. When the JVM ends, this process ends, and the worker starts another.
-When the worker dies, the kernel ends this process, and the JVM ends with the pipe that is its standard input.
+starts when the first function is loaded or, depending on the worker's configuration, with the first run that needs it;
+errors in a function are reported without waiting for it. When the JVM exits, this process exits, and the worker starts
+another. When the worker dies, the kernel kills this process, and the JVM exits because its standard input is closed.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from .hosted_function import HostedFunction, Job, MakeJob, OpenSession
 
 ORDERLY_END_S = 2.0
 CLEAN_UP_S = 2.0
-"""Time to end in order; after that the JVM is killed, and its remaining files removed. Both fit into the worker's
-`END_TIMEOUT_S`.
+"""Time for a clean exit, in seconds; after that the JVM is killed, and its remaining files are removed. Both must take
+less than the worker's `END_TIMEOUT_S`.
 """
 LOG_LINES_OF_A_CRASH = 10
 ANSWER_S = 5.0
-"""A JVM that does not answer within this time whether its context is stopped counts as busy."""
+"""Timeout for asking a JVM whether its context is stopped, in seconds; a JVM that does not respond counts as busy."""
 ARCHIVE_AFTER_S = 30.0
-"""How long a session has been open before the class archive is built, if there was none at its start."""
+"""How long a session must be open before a missing class archive is built, in seconds."""
 _OPENING_POLL_S = 0.1
 _CHECK_S = 1.0
 _READ_BYTES = 64 * 1024
@@ -58,23 +58,23 @@ _log = logging.getLogger(__name__)
 
 
 class SharedSession:
-    """The session shared by all functions of this process, opened by the first that needs it."""
+    """The session shared by all functions of this process, opened by the first one that needs it."""
 
     def __init__(self, config: SessionConfig, has_died: Callable[[str], None]) -> None:
-        """Prepare; ``has_died`` is called when the JVM ends by itself."""
+        """Create an unopened session; ``has_died`` is called if the JVM exits unexpectedly."""
         self._config = config
         self._has_died = has_died
         self._opening: Future[Session] | None = None
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._is_used = False  # a run does not wait for preparations
+        self._is_used = False  # a run must not wait for preparations
 
     def open(self, is_cancelled: Callable[[], bool]) -> Session:
         """Return the session.
 
         Raises:
-            InvalidConfig, SparkFailed: it cannot be started.
-            RunCancelled: the caller cancelled; the session still opens, for the next run.
+            InvalidConfig, SparkFailed: the session cannot be started.
+            RunCancelled: the run was cancelled; the session still opens, for the next run.
         """
         self._is_used = True
         return self.wait(is_cancelled)
@@ -105,7 +105,7 @@ class SharedSession:
         opening.set_result(session)
 
     def open_ahead(self, *, with_sql: bool) -> None:
-        """Open the session and start its Python workers before a run needs them; runs on its own thread.
+        """Open the session and start its Python workers before a run needs them, in a separate thread.
 
         Args:
             with_sql: also create `Session.spark`.
@@ -118,37 +118,38 @@ class SharedSession:
             if not self._is_used:
                 session.warm_up(with_sql=with_sql)
         except RunCancelled:
-            pass  # this process ends
-        except Exception as error:  # noqa: BLE001  the first run tries again, and reports the error
-            _log.warning("Spark was not started ahead of a run: %s", error)
+            pass  # this process is exiting
+        except Exception as error:  # noqa: BLE001  the first run retries, and reports the error
+            _log.warning("failed to start Spark ahead of a run: %s", error)
 
     def _build_archive(self) -> None:
-        """Make a child build the archive for the next JVM, when this one is less busy."""
+        """Build the archive for the next JVM in a child process, when this JVM is less busy."""
         if self._closing.wait(ARCHIVE_AFTER_S):
             return
         with (
             contextlib.suppress(OSError),
             subprocess.Popen(ARCHIVE_PROGRAM, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child,
         ):
-            # This thread waits for the child: the child ends with the thread that started it.
+            # This thread waits for the child, which is killed when the thread that started it ends.
             while child.poll() is None:
                 if self._closing.wait(_CHECK_S):
                     child.terminate()
-                    child.wait()  # it ends its JVM, at the lowest priority
+                    child.wait()  # the child terminates its JVM, at the lowest priority
 
     def _watch(self, pid: int) -> None:
-        # Not reaped here: the session's own process object does that.
+        # The session's own process object reaps it.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         if not self._closing.is_set():
             log_file = self._config.log_file
             said = tail(log_file, LOG_LINES_OF_A_CRASH) if log_file is not None else ""
-            self._has_died(f"the JVM of Spark ended by itself; the end of its log:\n{said}".rstrip())
+            self._has_died(f"Spark's JVM exited unexpectedly; the end of its log:\n{said}".rstrip())
 
     def is_dying(self) -> bool:
-        """Return whether the JVM is unusable, before its end is noticed; asks it for `ANSWER_S` at most.
+        """Return whether the JVM is unusable although its exit was not noticed yet; takes at most `ANSWER_S`.
 
-        It has closed its sockets, or the cluster has removed it (`cluster.ClusterWatch` ends it then).
+        It may have closed its sockets, or the cluster may have removed it, in which case `cluster.ClusterWatch` ends
+        it.
         """
         with self._lock:
             opening = self._opening
@@ -160,7 +161,7 @@ class SharedSession:
         def ask() -> None:
             try:
                 answers.append(bool(context._jsc.sc().isStopped()))
-            except Exception:  # noqa: BLE001  py4j raises as many errors as a connection may have
+            except Exception:  # noqa: BLE001  py4j raises many different errors for broken connections
                 answers.append(True)
 
         asking = threading.Thread(target=ask, name="JVM question", daemon=True)
@@ -169,7 +170,7 @@ class SharedSession:
         return any(answers)
 
     def close(self) -> None:
-        """End the session in order, by force after `ORDERLY_END_S`."""
+        """End the session cleanly, or forcibly after `ORDERLY_END_S`."""
         self._closing.set()
         with self._lock:
             opening = self._opening
@@ -189,12 +190,12 @@ class SharedSession:
             stopping.join(CLEAN_UP_S)
 
     def check_log(self) -> None:
-        """Truncate the JVM's log, which also holds the output of Python workers, when it is too large."""
+        """Truncate the JVM's log, which also contains the output of Python workers, if it is too large."""
         path = self._config.log_file
         if path is None or not path.exists() or path.stat().st_size <= FILE_BYTES_MAX:
             return
         shutil.copyfile(path, rotated(path))
-        os.truncate(path, 0)  # the JVM appends at the end of the file, wherever that is
+        os.truncate(path, 0)  # the JVM always appends at the current end of the file
 
 
 class Host:
@@ -202,12 +203,12 @@ class Host:
 
     Attributes:
         session: shared session.
-        router: sends the functions' output to their logs.
+        router: routes the functions' output to their logs.
         make_job: loads a function.
     """
 
     def __init__(self, commands: socket.socket, config: SessionConfig, make_job: MakeJob) -> None:
-        """Serve the commands of a connected socket."""
+        """Create a host that serves the commands from a connected socket."""
         self.session = SharedSession(config, self._jvm_died)
         self.router = OutputRouter()
         self.make_job = make_job
@@ -250,36 +251,36 @@ class Host:
                 del self._functions[number]
                 function.remove()
             case "run" | "remember" | "cancel" | "remove":
-                pass  # it could not be loaded, which the worker learns at the same time
+                pass  # it could not be loaded, which is reported to the worker at the same time
             case unknown:
                 raise ProtocolError(f"unknown command {unknown!r}")
 
     def forget(self, number: int) -> None:
-        """Drop a function that has ended by itself; called on its thread."""
+        """Remove a function that ended unexpectedly; called on its thread."""
         self._functions.pop(number, None)
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Send an event to the worker, from any thread. The main thread notices if the worker has ended."""
+        """Send an event to the worker, from any thread; the main thread detects when the worker has ended."""
         with self._telling, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._commands.sendall(encode(event))
 
     def _jvm_died(self, reason: str) -> None:
         self.tell({"event": "failed", "id": 0, "reason": reason})
-        os._exit(1)  # PySpark's threads and functions may hang in calls to the JVM forever
+        os._exit(1)  # PySpark's threads and functions may hang forever in calls to the JVM
 
 
 def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
-    """Run as the host of the worker at the other end of a socket; exits the process.
+    """Run as the host of the worker at the other end of a socket, then exit the process.
 
     Args:
         descriptor: descriptor of the socket.
-        config_text: serialised `SessionConfig` from `host_config`.
+        config_text: `SessionConfig` serialised by `host_config`.
         make_job: loads a function.
     """
     die_with(os.getppid())
     setproctitle.setproctitle("magnetar spark host")
     for ignored in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too, but the worker decides
+        signal.signal(ignored, signal.SIG_IGN)  # Ctrl-C in a terminal also reaches us, but the worker handles it
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s spark host %(name)s: %(message)s")
     commands = socket.socket(fileno=descriptor)
     commands.set_inheritable(False)
@@ -290,7 +291,7 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
         _log.error("%s", error)
         code = 1
     except BaseException:  # noqa: BLE001  last chance to report it
-        _log.exception("the host of Spark functions ends")
+        _log.exception("Spark function host is exiting after an error")
         code = 1
     finally:
         sys.stdout.flush()
@@ -300,7 +301,7 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
 
 
 def main() -> None:
-    """Serve the socket of the first argument, with the session described by the second."""
+    """Serve the socket in the first argument, with the session config in the second."""
     from ...instance.loading.requirements import Installer
     from ...spark.jobs.function_run import SparkFunction
 

@@ -1,4 +1,4 @@
-"""Settings of Spark functions on a worker, and their session's settings as text for the host."""
+"""Settings of Spark functions on a worker, and serialisation of their session settings for the host."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class SparkConfig:
 
     Attributes:
         data_dir: directory for Spark's files and log.
-        master: as in `SessionConfig`.
+        master: Spark master, as in `SessionConfig`.
         heap: heap size of the driver's JVM, as for ``-Xmx``.
-        driver_host: address where executors of a cluster reach this machine.
-        settings: Spark settings; they override ours.
-        idle_s: seconds after which an idle host is ended; starting one takes some seconds.
+        driver_host: address at which a cluster's executors can reach this machine.
+        settings: Spark settings, which override ours.
+        idle_s: seconds after which an idle host is ended; starting one takes a few seconds.
         class_archive: build an archive of the JVM's classes, and start the JVM from it.
         starts_ahead: start the session when the first function is loaded, not with the first run.
         program: starts a host; replaceable in tests.
@@ -40,11 +40,11 @@ class SparkConfig:
 
     def __post_init__(self) -> None:
         if not self.idle_s > 0:
-            raise InvalidConfig(f"idle_s {self.idle_s} must be positive")
+            raise InvalidConfig(f"invalid idle_s {self.idle_s}: must be positive")
         self.session()
 
     def session(self) -> SessionConfig:
-        """Return the settings of the host's session."""
+        """Return the settings for the host's session."""
         return SessionConfig(
             directory=self.data_dir / "spark",
             master=self.master,

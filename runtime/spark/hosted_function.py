@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from .host import Host
 
 REPORT_PERIOD_S = 0.1
-"""Minimum interval between progress reports within a stage."""
+"""Minimum interval between progress reports of a stage, in seconds."""
 DYING_S = 10.0
-"""Time for a JVM to end after its sockets are closed."""
+"""Time for a JVM to exit after its sockets are closed, in seconds."""
 _CANCEL_PERIOD_S = 0.2
 _log = logging.getLogger(__name__)
 
 
 class Job(Protocol):
-    """A loaded function.
+    """A loaded function, as the host runs it.
 
     Attributes:
         is_dataframe: whether it takes a DataFrame; otherwise single messages.
@@ -44,37 +44,37 @@ class Job(Protocol):
         """Whether it is an SQL statement."""
 
     def check(self, session: Session) -> None:
-        """Make Spark analyse it before a run; InvalidConfig if it cannot be run."""
+        """Make Spark analyse the function before a run; raises InvalidConfig if it cannot be run."""
 
     def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
-        """Process the backlog and return how it ended; never raises. ``due_ms``: time of its trigger, 0 for none."""
+        """Process the backlog and return the result; never raises. ``due_ms`` is the trigger's time, 0 for none."""
 
     def unfinished(self) -> str:
-        """Return the id of a run that another driver began and did not end, or an empty text."""
+        """Return the id of a run that another driver started but did not finish, or an empty string."""
 
     def history(self) -> History:
-        """Return the latest runs that have ended."""
+        """Return the latest completed runs."""
 
     def remember(self, run: EndedRun, due_ms: int) -> None:
-        """Store a run whose end only the worker knows. Raises MagnetarError."""
+        """Store a run whose end only the worker recorded; raises MagnetarError."""
 
     def cancel(self) -> None:
-        """Stop the run within a second; from any thread."""
+        """Stop the run within a second; thread-safe."""
 
     def close(self) -> None:
-        """Stop; the current run ends, and no other begins."""
+        """Stop the function: the current run ends, and no other starts."""
 
 
 OpenSession = Callable[[], Session]
 MakeJob = Callable[[InstanceSpec, OpenSession, Callable[[], bool]], Job]
-"""Loads a function, as long as the last argument returns true; raises FunctionLoadError or any error of its code."""
+"""Loads a function while the last argument returns true; raises FunctionLoadError or any error from its code."""
 
 
 class Throttle:
-    """Limits progress reports: a new stage at once, otherwise the latest every `REPORT_PERIOD_S`."""
+    """Limits progress reports: a new stage is reported immediately, other progress every `REPORT_PERIOD_S`."""
 
     def __init__(self, tell: Callable[[RunProgress], None]) -> None:
-        """Report through ``tell``."""
+        """Create a throttle that sends reports with ``tell``."""
         self._tell = tell
         self._lock = threading.Lock()
         self._latest: RunProgress | None = None
@@ -82,9 +82,9 @@ class Throttle:
         self._stage = ""
 
     def take(self, progress: RunProgress) -> None:
-        """Take a report, from any thread."""
+        """Accept a report; thread-safe."""
         if progress.has_ended:
-            return  # reported when `run` has returned and another run may begin
+            return  # reported when `run` has returned and another run may start
         with self._lock:
             self._latest = progress
             if progress.stage != self._stage:
@@ -106,7 +106,7 @@ class Throttle:
             self._latest = None
 
     def end(self) -> None:
-        """Drop unsent reports: the run has ended."""
+        """Discard unsent reports, as the run has ended."""
         with self._lock:
             self._latest, self._stage = None, ""
 
@@ -115,7 +115,7 @@ class HostedFunction:
     """One function and its thread."""
 
     def __init__(self, number: int, spec: InstanceSpec, host: Host, *, starts_ahead: bool) -> None:
-        """Start loading it; ``starts_ahead``: open the session as soon as it is loaded."""
+        """Create a function and start loading it; with ``starts_ahead``, open the session when it is loaded."""
         self._number = number
         self._spec = spec
         self._host = host
@@ -130,32 +130,32 @@ class HostedFunction:
         self._thread.start()
 
     def run(self, run_id: str, due_ms: int = 0) -> None:
-        """Queue a run; ``due_ms``: time of the trigger that it serves, 0 for none."""
+        """Queue a run; ``due_ms`` is the time of its trigger, 0 for none."""
         self._orders.put((run_id, due_ms))
 
     def remember(self, run: EndedRun, due_ms: int) -> None:
-        """Store a run that ended with an earlier host."""
+        """Store a run that ended together with an earlier host."""
         self._orders.put((run, due_ms))
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run, whether or not it has begun."""
+        """Cancel a run, whether or not it has started."""
         self._cancelled.add(run_id)
         # A request to the JVM may take long, or forever; the main thread has other functions to serve.
         threading.Thread(target=self._cancel, args=(run_id,), name=f"cancel {run_id}", daemon=True).start()
 
     def _cancel(self, run_id: str) -> None:
-        # Repeat until it has ended, because a run that is just beginning may miss it. A run that has not begun is
-        # dropped.
+        # Repeat until it has ended, because a run that is just starting may miss the request. A run that has not
+        # started is dropped.
         while self._current == run_id and self._job is not None:
             try:
                 self._job.cancel()
-            except Exception as error:  # noqa: BLE001  the JVM is ending; if not, the worker kills us
-                _log.warning("%s: run %s could not be cancelled: %s", self._spec.key, run_id, error)
+            except Exception as error:  # noqa: BLE001  the JVM is probably exiting; otherwise the worker will kill this process
+                _log.warning("%s: failed to cancel run %s: %s", self._spec.key, run_id, error)
                 return
             time.sleep(_CANCEL_PERIOD_S)
 
     def remove(self) -> None:
-        """End the thread after the current run; loading stops at once."""
+        """End the thread after the current run; loading stops immediately."""
         self._is_wanted = False
         self._orders.put(None)
 
@@ -182,7 +182,7 @@ class HostedFunction:
             instance_log.close()
 
     def _load(self, instance_log: InstanceLog) -> str:
-        """Load the function; return why that failed."""
+        """Load the function, and return the error, if any."""
         try:
             self._job = self._host.make_job(self._spec, self._open_session, lambda: self._is_wanted)
             unfinished = self._job.unfinished()
@@ -205,11 +205,11 @@ class HostedFunction:
         return reason
 
     def _check(self, job: Job) -> None:
-        """Make Spark analyse a function, in the session that is started ahead of its runs anyway."""
+        """Make Spark analyse a function, in the session that is started ahead of its runs."""
         try:
             session = self._host.session.wait(lambda: not self._is_wanted)
-        except Exception as error:  # noqa: BLE001  the first run tries again, and reports the error
-            _log.warning("%s was not looked at before its first run: %s", self._spec.key, error)
+        except Exception as error:  # noqa: BLE001  the first run retries, and reports the error
+            _log.warning("cannot analyse %s before its first run: %s", self._spec.key, error)
             return
         job.check(session)
 
@@ -221,7 +221,7 @@ class HostedFunction:
         try:
             self._job.remember(run, due_ms)
         except MagnetarError as error:
-            _log.warning("%s: run %s is not in the history of runs: %s", self._spec.key, run.run_id, error)
+            _log.warning("%s: failed to store run %s in the history: %s", self._spec.key, run.run_id, error)
 
     def _run(self, run_id: str, due_ms: int, instance_log: InstanceLog) -> None:
         assert self._job is not None
@@ -236,9 +236,10 @@ class HostedFunction:
             except BaseException as error:  # noqa: BLE001  last chance to report it
                 end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
             if run_id in self._cancelled and end.stage == "failed":
-                end = replace(end, stage="cancelled", error="")  # any error was a result of the cancellation
+                end = replace(end, stage="cancelled", error="")  # any error results from the cancellation
         if end.stage == "failed" and self._host.session.is_dying():
-            # That made it fail, and the next host restarts it. `SharedSession` ends this process meanwhile.
+            # The run failed because the JVM died, and the next host restarts it. `SharedSession` ends this process
+            # meanwhile.
             time.sleep(DYING_S)
         self._current = ""
         self._cancelled.discard(run_id)

@@ -1,4 +1,4 @@
-"""The worker's instance of a Spark function: it can be triggered whether or not a host is running.
+"""The worker's instance of a Spark function, which can be triggered whether or not a host is running.
 
 Its latest run outlives the host process that does the work: `Runs` holds the latest run of each function.
 """
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 RESUMES_MAX = 3
-"""How often a run is restarted after its host died: a run that kills its host each time would do so forever."""
+"""Maximum number of restarts of a run whose host died, as a run may kill its host each time."""
 
 RUNS_MAX = 10_000
-"""Number of latest runs kept, including those of deleted functions."""
+"""Number of latest runs to keep, including those of deleted functions."""
 
 Event = dict[str, Any]
 """An event of a host."""
@@ -41,15 +41,15 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Run:
-    """One run as the worker knows it.
+    """The worker's view of a run.
 
     Attributes:
         progress: latest known progress.
         started_ms: start time.
         ended_ms: end time; 0 while it is active.
-        resumes: how often it was restarted.
-        last_death: what ended its host the last time.
-        due_ms: time of the trigger that it serves; 0 for none.
+        resumes: number of restarts.
+        last_death: why its host last ended.
+        due_ms: time of its trigger; 0 for none.
     """
 
     progress: RunProgress
@@ -61,13 +61,13 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the run has not ended."""
         return not self.ended_ms
 
     def take(self, progress: RunProgress, stats: InstanceStats) -> None:
-        """Set the progress, and count what is new.
+        """Update the progress, and add the difference to the statistics.
 
-        A restarted run counts its rows from the start; only the excess is new.
+        A restarted run counts its rows from 0; only the excess is added.
         """
         if not self.is_active or progress.run_id != self.progress.run_id:
             return
@@ -87,7 +87,7 @@ class Run:
                 stats.system_exception(progress.error, self.ended_ms)
 
     def _record(self, metrics: Recorded, stats: InstanceStats) -> Recorded:
-        """Add the new part of the function's own metrics; return the total."""
+        """Add the new part of the function's own metrics, and return the total."""
         known = dict(self.progress.metrics)
         for name, (total, count) in metrics.items():
             total_before, count_before = known.get(name, (0.0, 0))
@@ -108,11 +108,11 @@ class Run:
         """Mark the run as restarted, or as failed after too many restarts; return whether it continues."""
         self.resumes += 1
         if self.resumes > RESUMES_MAX:
-            self.fail(f"given up after {self.resumes} attempts; the last one ended so: {self.last_death}", stats)
+            self.fail(f"giving up after {self.resumes} attempts; the last one ended with: {self.last_death}", stats)
         return self.is_active
 
     def record(self) -> FunctionStatus.Run:
-        """Return the run as part of a status."""
+        """Return the run as a status record."""
         progress = self.progress
         return FunctionStatus.Run(
             runId=progress.run_id,
@@ -129,7 +129,7 @@ class Run:
 
 
 def _record_of(run: EndedRun) -> FunctionStatus.Run:
-    """Return a run from before the worker started as part of a status."""
+    """Return a run from before the worker started as a status record."""
     return FunctionStatus.Run(
         runId=run.run_id,
         stage=run.stage,
@@ -155,7 +155,7 @@ class Runs:
         return self._runs.get(_identity(spec))
 
     def remember(self, spec: InstanceSpec, run: Run) -> None:
-        """Make a run the latest of its function; beyond `RUNS_MAX` the oldest ended run is dropped."""
+        """Make a run the latest of its function; beyond `RUNS_MAX`, drop the oldest completed run."""
         self._runs.pop(_identity(spec), None)
         self._runs[_identity(spec)] = run
         if len(self._runs) > RUNS_MAX:
@@ -165,7 +165,7 @@ class Runs:
 
 
 def _identity(spec: InstanceSpec) -> str:
-    """Return a name that stays the same over updates of a function, but differs for one created again."""
+    """Return a name that is unchanged by updates of a function, but differs if it is deleted and recreated."""
     return f"{spec.key}@{spec.metadata.functionUuid}"
 
 
@@ -181,15 +181,15 @@ class SparkInstance:
         forget: Callable[[int], None],
         time_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Prepare; the runtime adds it to the host.
+        """Create an instance that the runtime adds to the host.
 
         Args:
             spec: the function.
-            number: number of the instance in its host.
+            number: instance number in its host.
             runs: latest runs of all functions.
             add: loads the function in a running host.
             forget: called with the number when the instance has ended.
-            time_ms: wall clock, by which runs are due.
+            time_ms: wall clock that determines when runs are due.
         """
         self.spec = spec
         self.number = number
@@ -212,12 +212,12 @@ class SparkInstance:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it needs its host now."""
+        """Whether the instance currently needs its host."""
         run = self._runs.of(self.spec)
         return self.host is not None and (not self._is_loaded or (run is not None and run.is_active))
 
     def added(self, host: HostProcess) -> None:
-        """Record that the host was asked to load it."""
+        """Record that the host was requested to load it."""
         self.host = host
         self._is_loaded = False
         self._released.clear()
@@ -228,7 +228,7 @@ class SparkInstance:
         if self._ended.done():
             status.failureException = self._ended.result()
         elif not self._is_ready and requirements_of(self.spec.package) is not None:
-            status.failureException = f"waits for pip, which installs the package's {REQUIREMENTS}, and is loaded then"
+            status.failureException = f"waiting for pip to install the package's {REQUIREMENTS}"
         elif self._triggers is not None and self._triggers.trouble:
             reason = reason_of(self._ended_runs[0].reason) if self._ended_runs else ""
             status.failureException = f"{self._triggers.trouble}{': ' if reason else ''}{reason}"
@@ -257,15 +257,15 @@ class SparkInstance:
         return past_of(self._ended_runs, self._served_ms, looked_ms)
 
     async def entries(self) -> int:
-        """Return the backlog as currently counted by the broker, -1 if unknown."""
+        """Return the backlog as counted by the broker, or -1 if unknown."""
         return await asyncio.to_thread(backlog_entries, self.spec)
 
     async def begin_run(self, run_id: str, due_ms: int = 0) -> None:
-        """Begin a run over the backlog.
+        """Start a run over the current backlog.
 
         Args:
             run_id: id of the run.
-            due_ms: time of the trigger that it serves, 0 for none.
+            due_ms: time of its trigger, 0 for none.
 
         Raises:
             RunNotYet: the function is being loaded, or is ending.
@@ -275,11 +275,11 @@ class SparkInstance:
             raise RunNotYet(f"{self.spec.function_name} is being loaded")
         run = self._runs.of(self.spec)
         if run is not None and run.progress.run_id == run_id:
-            return  # repeated, because the first answer was lost
+            return  # repeated because the first response was lost
         if run is not None and run.is_active:
             progress = run.progress
             raise RunRefused(
-                f"run {progress.run_id} is under way: {progress.stage}, {progress.tasks_done} of"
+                f"run {progress.run_id} is in progress: {progress.stage}, {progress.tasks_done} of"
                 f" {progress.tasks_total} tasks done; wait until it has ended, or stop the function"
             )
         run = Run(RunProgress(run_id=run_id, stage="planning"), started_ms=self._time_ms(), due_ms=due_ms)
@@ -287,7 +287,7 @@ class SparkInstance:
         await self._start_run(run)
 
     async def resume(self, run: Run) -> None:
-        """Restart a run whose host has died, unless that happened too often."""
+        """Restart a run whose host has died, unless this happened too often."""
         if run.resume(self._stats):
             await self._start_run(run)
             return
@@ -300,7 +300,7 @@ class SparkInstance:
         return ended_run(run.progress, run.started_ms, run.ended_ms)
 
     def _run_ended(self, run: Run) -> None:
-        """Record an ended run, which its driver has stored."""
+        """Record a completed run, which its driver has stored."""
         self._served_ms = max(self._served_ms, run.due_ms)
         self._ended_runs = latest([self._ended_run(run), *self._ended_runs])
         if self._triggers is not None:
@@ -323,11 +323,11 @@ class SparkInstance:
         self.host.channel.tell(command)
 
     def _take_up(self, run_id: str) -> None:
-        """Resume a run whose worker is gone, unless its end is known here already."""
+        """Resume a run of a lost worker, unless its completion is already known here."""
         known = self._runs.of(self.spec)
         is_known = known is not None and (known.is_active or known.progress.run_id == run_id)
         if run_id and not is_known and not self._is_stopping and self.host is not None:
-            _log.warning("%s: run %s, which another worker has begun, goes on here", self.spec.key, run_id)
+            _log.warning("%s: resuming run %s, which another worker started", self.spec.key, run_id)
             run = Run(RunProgress(run_id=run_id, stage="planning"), started_ms=self._time_ms())
             self._runs.remember(self.spec, run)
             self._tell_run(run)
@@ -358,7 +358,7 @@ class SparkInstance:
                 self._released.set()
 
     def host_ended(self, reason: str, *, is_failure: bool) -> None:
-        """Handle the end of the host: an instance that was busy in it ends, and its supervisor restarts it."""
+        """Handle the end of the host: a busy instance ends, and its supervisor restarts it."""
         was_busy = is_failure and self.is_busy
         self.host = None
         self._released.set()
@@ -377,7 +377,7 @@ class SparkInstance:
         settle(self._ended, reason)
 
     async def stop(self, grace_s: float) -> None:
-        """End the instance and its run; if a job does not stop within ``grace_s``, the host is killed."""
+        """End the instance and its run; if a job does not stop within ``grace_s``, kill the host."""
         if self._ended.done():
             return
         self._is_stopping = True
@@ -389,7 +389,7 @@ class SparkInstance:
             host.channel.tell({"command": "remove", "id": self.number})
             if not await within(grace_s, self._released.wait()):
                 reason = f"{self.spec.key} did not stop within {grace_s:g} s"
-                _log.error("the host of Spark functions is killed: %s", reason)
+                _log.error("killing the Spark function host: %s", reason)
                 host.kill(reason)
                 await self._released.wait()
         if run is not None:
@@ -397,7 +397,7 @@ class SparkInstance:
         self._end("")
 
     def leftover(self) -> str:  # noqa: D102  documented in interface.Instance
-        return ""  # anything that does not stop is ended with the host
+        return ""  # anything that does not stop is killed with the host
 
     def death(self) -> str:  # noqa: D102
         return ""  # Spark counts the attempts of its tasks

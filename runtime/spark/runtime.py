@@ -1,9 +1,9 @@
-"""The runtime of Spark functions: one host process per worker, started on demand.
+"""The runtime for Spark functions: one host process per worker, started on demand.
 
-Design: an instance is a function that can be triggered whether or not a host is running. A host that has been idle for
-a while is ended, and the next run starts another. A host that dies only affects the instances that were busy in it:
-these end, their supervisors restart them after a pause, and an active run is restarted; jobs keep their plans where
-that repeats nothing. An instance that is stopped cancels its run.
+Design: an instance is a function that can be triggered whether or not a host is running. An idle host is ended after a
+while, and the next run starts another. A host that dies only affects instances that were busy in it: these end, their
+supervisors restart them after a pause, and active runs are restarted; jobs keep their plans if this does not repeat
+work. Stopping an instance cancels its run.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .instance import Event, Runs, SparkInstance
 IDLE_CHECKS = 10
 """Number of idle checks within the time after which an idle host is ended."""
 END_TIMEOUT_S = 4.5
-"""Time for a host to end its JVM after an end request; then both are killed."""
+"""Time for a host to end its JVM after an end request, in seconds; after that both are killed."""
 _log = logging.getLogger(__name__)
 
 
 class HostProcess:
-    """One host process, from its start to its end.
+    """A host process, from its start to its exit.
 
     Attributes:
-        channel: connection to the process, which may still be importing; a closed channel takes no commands.
-        was_told_to_end: an end was requested, so it is not a failure.
+        channel: connection to the process, which may still be importing; a closed channel ignores commands.
+        was_told_to_end: whether an end was requested, so that it is not a failure.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HostProcess:
         take_event: Callable[[Event], None],
         has_ended: Callable[[HostProcess, str], None],
     ) -> None:
-        """Start listening.
+        """Create a host process, and start listening to it.
 
         Args:
             channel: connection to the process.
@@ -64,7 +64,7 @@ class HostProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it accepts commands."""
+        """Whether the host accepts commands."""
         return self.channel.is_open and not self._is_ending
 
     async def _listen(self) -> None:
@@ -84,8 +84,8 @@ class HostProcess:
                 self._reason = event["reason"]
             else:
                 self._take_event(event)
-        except Exception:  # noqa: BLE001  it is logged, and affected instances learn of the host's end
-            _log.exception("an event of the host of Spark functions could not be taken: %r", body[:200])
+        except Exception:  # noqa: BLE001  it is logged, and affected instances are notified when the host ends
+            _log.exception("cannot handle an event from the Spark function host: %r", body[:200])
 
     def kill(self, reason: str) -> None:
         """Kill the host; `has_ended` is called with the reason."""
@@ -94,7 +94,7 @@ class HostProcess:
         self.channel.kill()
 
     async def end(self) -> None:
-        """End the host in order, by force after `END_TIMEOUT_S`; returns when it has ended."""
+        """End the host cleanly, or forcibly after `END_TIMEOUT_S`; returns when it has ended."""
         self._is_ending = self.was_told_to_end = True
         self.channel.close()
         if not await within(END_TIMEOUT_S, asyncio.shield(self._listening)):
@@ -115,12 +115,12 @@ class SparkRuntime:
         clock: Callable[[], float] = time.monotonic,
         time_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Prepare; nothing is started before the first instance.
+        """Create a runtime; the first instance starts the host.
 
         Args:
             config: settings of the host.
             clock: monotonic seconds, for ending an idle host.
-            time_ms: wall clock, by which runs are due.
+            time_ms: wall clock that determines when runs are due.
         """
         self.config = config
         self._clock = clock
@@ -137,15 +137,15 @@ class SparkRuntime:
 
     @property
     def host_pid(self) -> int:
-        """Process id of the host, 0 without one."""
+        """Process id of the host, or 0."""
         return 0 if self._host is None else self._host.channel.pid
 
     async def warm_up(self) -> None:
-        """Remove what hosts of an earlier worker left behind."""
+        """Remove files left behind by hosts of an earlier worker."""
         await asyncio.to_thread(sweep, self.config.session().directory)
 
     async def start(self, spec: InstanceSpec) -> SparkInstance:
-        """Start an instance: its function is loaded, and a run whose host died is restarted.
+        """Start an instance: load its function, and restart a run whose host died.
 
         Raises:
             InvalidConfig, SparkFailed: this machine cannot run Spark functions.
@@ -156,7 +156,7 @@ class SparkRuntime:
         try:
             await self.add(instance)
         except OSError as error:
-            raise SparkFailed(f"no process for Spark functions: {error}") from error
+            raise SparkFailed(f"cannot start a process for Spark functions: {error}") from error
         run = self._runs.of(spec)
         if run is not None and run.is_active:
             await instance.resume(run)
@@ -201,12 +201,12 @@ class SparkRuntime:
             self._host = None
         lost = [instance for instance in self._instances.values() if instance.host is host]
         if not host.was_told_to_end:
-            _log.error("%s; %d of %d functions were busy in it", reason, sum(one.is_busy for one in lost), len(lost))
+            _log.error("%s; %d of its %d functions were busy", reason, sum(one.is_busy for one in lost), len(lost))
         for instance in lost:
             instance.host_ended(reason, is_failure=not host.was_told_to_end)
 
     def forget(self, number: int) -> None:
-        """Drop an instance that has ended."""
+        """Remove an instance that has ended."""
         self._instances.pop(number, None)
         self._used_s = self._clock()
 
@@ -222,7 +222,7 @@ class SparkRuntime:
             if host is None or any(instance.is_busy for instance in self._instances.values()):
                 return
             if self._clock() - self._used_s >= self.config.idle_s:
-                _log.info("the host of Spark functions ends: no run for %g s", self.config.idle_s)
+                _log.info("stopping the Spark function host: no run for %g s", self.config.idle_s)
                 await host.end()
 
     async def close(self) -> None:  # noqa: D102  documented in interface.Runtime

@@ -1,18 +1,18 @@
-"""Routes output in a process shared by many functions: each thread's output goes to the log of its instance.
+"""Routes output in a process shared by many functions: each thread's output goes to its instance's log.
 
-Standard output and the root logger belong to the process. While instances run, standard output is a router that looks
-at the writing thread; log records of function threads reach their instance's log and none of the worker's handlers.
-Threads started by a function itself are unknown here: their ``print`` output and the records of module loggers still
-arrive (`import_space`, `ThreadHome`), other output goes to the worker.
+Standard output and the root logger belong to the process. While instances run, standard output is a router that checks
+the writing thread; log records of function threads go only to their instance's log and not to the worker's handlers.
+Threads started by a function itself are unknown here: their ``print`` output and the records of module loggers are
+still routed (`import_space`, `ThreadHome`), other output goes to the worker.
 
 Python's logging is shared by the process. A function that configures its own, by ``basicConfig(force=True)`` or
-``dictConfig``, removes the root logger's handlers and disables some or all existing loggers. So the root logger's
-handler list does not give up the worker's handlers, and other changes are undone by `mend`, which is called twice a
-second and after each import of a function. Additions by functions stay.
+``dictConfig``, removes the root logger's handlers and disables some or all existing loggers. So the worker's handlers
+cannot be removed from the root logger's handler list, and other changes are undone by `mend`, which is called twice a
+second and after each import of a function. Additions by functions are kept.
 
-A worker with thousands of functions has as many loggers, so `mend` does not check all of them: a configuration disables
-everything that it does not name, so a few loggers show whether there was one; of the others it checks a part each time,
-for functions that disable a single logger.
+A worker with thousands of functions has thousands of loggers, so `mend` does not check all of them each time. A
+configuration disables all loggers that it does not name, so a few samples reveal whether one was applied. Some of the
+other loggers are checked in each call, to detect functions that disable a single logger.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 OURS = "magnetar"
 LOOKED_AT_ONCE = 500
-"""Loggers checked by one call of `mend`, if none of the samples is disabled."""
+"""Number of loggers checked by one call of `mend` if no sample is disabled."""
 _SAMPLES = (__name__, "fn_", f"{OURS}/")
-"""A logger of each protected kind; the latter two exist only for this."""
+"""A sample logger of each protected kind; the last two exist only for this purpose."""
 
 
 class _KeptHandlers(list[logging.Handler]):
@@ -47,21 +47,21 @@ class _KeptHandlers(list[logging.Handler]):
 
 
 class LoggingGuard:
-    """The root logger and this package's loggers, as they were when it was created."""
+    """Protects the root logger and this package's loggers against changes."""
 
     def __init__(self) -> None:
-        """Record the loggers, and start protecting the handlers."""
+        """Create a guard: record the loggers, and start protecting the handlers."""
         root = logging.getLogger()
         self._handlers = list(root.handlers)
         self._level = root.level
         self._disable = root.manager.disable
         self._samples = [logging.getLogger(name) for name in _SAMPLES]
         self._taking = threading.Lock()
-        self._left: list[str] = []  # loggers still to be checked in this round
+        self._left: list[str] = []  # loggers to be checked in this round
         root.handlers = _KeptHandlers(self._handlers)
 
     def mend(self) -> None:
-        """Undo the changes made by functions, and log it."""
+        """Undo changes made by functions, and log a warning."""
         root = logging.getLogger()
         found = []
         if not isinstance(root.handlers, _KeptHandlers) or not set(self._handlers) <= set(root.handlers):
@@ -73,19 +73,19 @@ class LoggingGuard:
             found.append("its level")
             root.setLevel(self._level)
         if root.manager.disable != self._disable:
-            found.append("what is disabled")
+            found.append("its disabled levels")
             logging.disable(self._disable)
         if self._enable():
             found.append("its loggers")
         if found:
             log.warning(
-                "a thread function has changed the logging of this worker (%s), which is put back; a function that"
-                " sets up logging needs --runtime process",
+                "restored the worker's logging (%s) after changes by a thread function: functions that configure"
+                " logging require --runtime process",
                 ", ".join(found),
             )
 
     def _enable(self) -> int:
-        """Enable the loggers of this package and of instances again; return how many were disabled."""
+        """Re-enable the loggers of this package and of instances; return how many were disabled."""
         count = 0
         known = logging.getLogger().manager.loggerDict
         for name in list(known) if any(sample.disabled for sample in self._samples) else self._next():
@@ -105,7 +105,7 @@ class LoggingGuard:
         return taken
 
     def end(self) -> None:
-        """Stop protecting; current changes are undone."""
+        """Stop the protection after undoing current changes."""
         self.mend()
         root = logging.getLogger()
         root.handlers = list(root.handlers)
@@ -115,7 +115,7 @@ class OutputRouter:
     """Standard output, standard error and the root logger of one process."""
 
     def __init__(self) -> None:
-        """Prepare; nothing is changed before `install`."""
+        """Create a router; nothing is changed before `install`."""
         self._logs: dict[int, InstanceLog] = {}
         self._replaced: list[tuple[str, TextIO]] = []
         self._handler = _RoutingHandler(self._logs)
@@ -157,11 +157,11 @@ class OutputRouter:
         return record.thread not in self._logs
 
     def enter(self, instance_log: InstanceLog) -> None:
-        """Send the calling thread's output to an instance's log."""
+        """Route the calling thread's output to an instance's log."""
         self._logs[threading.get_ident()] = instance_log
 
     def leave(self) -> None:
-        """Send the calling thread's output to the worker again."""
+        """Route the calling thread's output back to the worker."""
         self._logs.pop(threading.get_ident(), None)
 
 
@@ -211,5 +211,5 @@ class _RoutingStream(io.TextIOBase):
         self._target().flush()
 
     def close(self) -> None:
-        """Only flush: the stream is shared, so a function must not close it."""
+        """Only flush, as the stream is shared and a function must not close it."""
         self.flush()

@@ -1,7 +1,7 @@
-"""The thread runtime: instances as threads of the worker, fast to start and small, isolated as far as Python allows.
+"""The thread runtime: runs instances as threads of the worker, which are small and fast to start.
 
-An endless loop, a crash or a memory leak of a function affects the worker; untrusted functions need processes.
-Instances with the same credentials share one client, and so its connections.
+They are isolated as far as Python allows, but endless loops, crashes and memory leaks affect the worker; untrusted
+functions require processes. Instances with the same credentials share one client, and so its connections.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .routing import OutputRouter
 
 MEND_S = 0.5
-"""How often the worker's logging is checked for changes by functions."""
+"""Interval of checking the worker's logging for changes by functions, in seconds."""
 COLLECT_S = 10.0
-"""Interval of collecting the modules of ended functions: they are cycles, which Python may leave for hours."""
+"""Interval of collecting modules of ended functions, in seconds: they are cycles, which Python may keep for hours."""
 
 
 class ThreadHome:
@@ -47,7 +47,7 @@ class ThreadHome:
     """
 
     def __init__(self, spec: InstanceSpec, instance_log: InstanceLog, router: OutputRouter) -> None:
-        """Prepare; nothing is changed before the thread begins."""
+        """Create a home; nothing is changed before the thread starts."""
         self.loading = Loading()
         output = cast(TextIO, LogStream(instance_log, "INFO"))
         self._space = ImportSpace(spec.key, spec.package, output, spec.libraries)
@@ -55,7 +55,8 @@ class ThreadHome:
         self._is_left = self._is_closed = False
         self._log = instance_log
         self._handler = LogHandler(instance_log)
-        # The context's logger, and the parent of loggers from `logging.getLogger(__name__)` in the function's modules.
+        # The context's logger is also the parent of loggers from `logging.getLogger(__name__)` in the function's
+        # modules.
         self._loggers = (instance_logger(spec), logging.getLogger(self._space.prefix))
 
     def enter_thread(self) -> None:  # noqa: D102  documented in loader.Home
@@ -63,7 +64,7 @@ class ThreadHome:
         for logger in self._loggers:
             logger.level = logging.INFO  # setLevel() clears all loggers' caches; these have none yet
             logger.propagate = False
-            for old in list(logger.handlers):  # of an abandoned run
+            for old in list(logger.handlers):  # belongs to an abandoned run
                 logger.removeHandler(old)
             logger.addHandler(self._handler)
         self._space.install()
@@ -73,11 +74,11 @@ class ThreadHome:
         for logger in self._loggers:
             logger.removeHandler(self._handler)
         self._is_left = True
-        if self._is_closed:  # the thread was abandoned, and has now ended
+        if self._is_closed:  # the thread was abandoned and has now ended
             self.close()
 
     def close(self) -> None:
-        """Drop the modules once the thread has ended: a new run imports them again."""
+        """Drop the modules when the thread has ended; a new run imports them again."""
         self._is_closed = True
         if self._is_left:
             self._space.close(self._loggers[0].name)
@@ -93,12 +94,12 @@ class ThreadHome:
 
 
 class ThreadInstance:
-    """One thread."""
+    """An instance on a thread."""
 
     def __init__(
         self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter, turns: Turns, release: Callable[[], None]
     ) -> None:
-        """Start it; ``release`` is called once the client is not needed any more."""
+        """Create an instance and start it; ``release`` is called once it no longer needs its client."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
         self._home = ThreadHome(spec, self._log, router)
@@ -110,7 +111,7 @@ class ThreadInstance:
     async def _run(self) -> str:
         try:
             reason = await self._pipeline.run()
-        except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other error
+        except Exception as error:  # noqa: BLE001  the instance ends with it, like with any other error
             reason = reason_of(error)
         if reason:
             self._log.write("ERROR", f"instance {self._key} ends: {reason}")
@@ -138,8 +139,8 @@ class ThreadInstance:
         if not self._pipeline.abandoned:
             return ""
         return (
-            f"the thread of {self._key} did not stop within {self._pipeline.grace_s:g} s and was abandoned:"
-            " its outputs are discarded, and it keeps its resources until the worker restarts"
+            f"the thread of {self._key} did not stop within {self._pipeline.grace_s:g} s and was abandoned: its"
+            " output is discarded, but it holds its resources until the worker restarts"
         )
 
     def death(self) -> str:  # noqa: D102
@@ -161,7 +162,7 @@ class ThreadRuntime:
     """Starts instances in this process, on the event loop of the `start` call."""
 
     def __init__(self, service_url: str) -> None:
-        """Prepare; the first instance with other credentials opens another client."""
+        """Create a runtime; the first instance with different credentials opens another client."""
         self._service_url = service_url
         self._clients: dict[ClientSecurity, _SharedClient] = {}
         self._is_installed = False
@@ -173,7 +174,7 @@ class ThreadRuntime:
         self._is_closed = False
 
     async def warm_up(self) -> None:
-        """Do nothing: a thread needs no preparation."""
+        """Do nothing, as threads need no preparation."""
 
     async def start(self, spec: InstanceSpec) -> ThreadInstance:  # noqa: D102  documented in interface.Runtime
         if has_connector(spec.details):
@@ -183,7 +184,7 @@ class ThreadRuntime:
         if not self._is_installed:
             self._is_installed = True
             self._router.install()
-            self._tasks.keep(self._mend, "look after the logging")
+            self._tasks.keep(self._mend, "guard the logging")
         shared = self._clients.get(spec.security)
         if shared is None:
             config = ClientConfig(
@@ -195,7 +196,7 @@ class ThreadRuntime:
         return ThreadInstance(spec, shared.client, self._router, self._turns, partial(self._release, spec.security))
 
     def _release(self, security: ClientSecurity) -> None:
-        """Record the end of an instance; an unused client is closed, except the one without credentials."""
+        """Record that an instance has ended; close its client if unused, except the one without credentials."""
         shared = self._clients[security]
         shared.users -= 1
         self._have_ended = True

@@ -53,7 +53,7 @@ def test_starter_that_fails_is_shown_with_its_words(tmp_path: Path) -> None:
     starter.write_text("#!/bin/sh\necho no Java here >&2\nexit 3\n")
     starter.chmod(0o755)
     kafka = ApacheKafka(str(starter), tmp_path)
-    with pytest.raises(ServerFailed, match=r"--heap 1g ended with 3:\nno Java here\n$"):
+    with pytest.raises(ServerFailed, match=r"--heap 1g exited with code 3:\nno Java here\n$"):
         kafka.start()
     kafka.stop()
 

@@ -81,7 +81,7 @@ def test_messages_of_a_batch_have_sequence_ids_as_official_clients_write_them(tm
 @pytest.mark.slow
 def test_input_that_is_no_whole_number_of_batches_is_refused(tmp_path: Path) -> None:
     plan = Plan(seconds=0.1, repeats=1, directory=tmp_path)
-    with pytest.raises(ValueError, match="75 messages are no whole number of batches of 50"):
+    with pytest.raises(ValueError, match="75 messages are not a multiple of the batch size 50"):
         official_input(plan, PLAIN, 50).fill("pulsar://127.0.0.1:1", "t", 75)
 
 

@@ -138,4 +138,4 @@ def test_quick_figures_are_never_written() -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--write", "--only", "idle"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.endswith("--quick measures too short for figures that are written: leave out one of them\n")
+    assert done.stderr.endswith("--quick cannot be combined with --write: its measurements are too short\n")

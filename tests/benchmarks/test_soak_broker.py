@@ -86,7 +86,7 @@ def test_each_wrong_count_is_missed(change: Callable[[Outcome], None], cause: st
 )
 def test_a_subscription_that_the_broker_says_is_not_clear_is_missed(unclear: State) -> None:
     (missed,) = judge(outcome(states=[CLEAR, unclear])).missed
-    assert missed.startswith("subscriptions: 1 of 2 are not clear: ")
+    assert missed.startswith("subscriptions: 1 of 2 have a backlog or missing consumers: ")
 
 
 @pytest.mark.parametrize(("growth_mib", "is_missed"), [(5.0, False), (14.0, True)])

@@ -56,7 +56,7 @@ def test_listeners_of_a_file(tmp_path: Path) -> None:
     [
         (
             "advertisedAddress=pulsar://h:1",
-            "advertisedAddress: 'pulsar://h:1' is refused: host 'pulsar://h:1' is not a",
+            "advertisedAddress: invalid value 'pulsar://h:1': host 'pulsar://h:1' is not a",
         ),
         ("advertisedListeners=a", "advertisedListeners: 'a' is malformed (missing listener name)"),
         (

@@ -263,8 +263,8 @@ def test_what_differs_from_the_manifest_is_refused_a_line_each(tmp_path: Path) -
     with pytest.raises(Faults) as caught:
         checked_manifest(backup)
     assert [line.removeprefix(f"{backup}: ") for line in caught.value.lines] == [
-        f"{METADATA_FILE} is missing; take another backup",
-        "storage/catalogue is not as it was written: its length or checksum differs; take another backup",
+        f"{METADATA_FILE} is missing: use another backup",
+        "storage/catalogue is damaged: its length or checksum differs: use another backup",
     ]
 
 
@@ -272,8 +272,8 @@ def test_what_differs_from_the_manifest_is_refused_a_line_each(tmp_path: Path) -
     ("change", "words"),
     [
         ({"format": 2}, "is a backup of format 2, not 1"),
-        ({"files": {"../x": {}}}, "outside of the backup"),
-        ({"files": {"/etc/passwd": {}}}, "outside of the backup"),
+        ({"files": {"../x": {}}}, "outside the backup"),
+        ({"files": {"/etc/passwd": {}}}, "outside the backup"),
         ({"files": 3}, "cannot be read"),
     ],
 )
@@ -290,9 +290,9 @@ def test_broker_that_keeps_its_metadata_elsewhere_is_not_copied(tmp_path: Path) 
     (tmp_path / "broker.yml").write_text(f"metadataStoreUrl: sqlite:{tmp_path}/elsewhere.sqlite\n")
     with running("broker", tmp_path, "--config", str(tmp_path / "broker.yml")):
         data = tmp_path / "data"
-        call("backup", str(tmp_path / "b"), "--data-dir", str(data)).refused("does not keep its metadata there")
+        call("backup", str(tmp_path / "b"), "--data-dir", str(data)).refused("stores its metadata elsewhere")
         (data / METADATA_FILE).write_bytes((tmp_path / "elsewhere.sqlite").read_bytes()[:0])  # of an earlier life
-        call("backup", str(tmp_path / "b"), "--data-dir", str(data)).refused("does not keep its metadata there")
+        call("backup", str(tmp_path / "b"), "--data-dir", str(data)).refused("stores its metadata elsewhere")
         assert not (tmp_path / "b").exists()
 
 
@@ -302,5 +302,5 @@ def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
     call("restore", str(tmp_path / "b"), "--data-dir", str(tmp_path / "d")).refused(MANIFEST)
     backup = made(tmp_path / "made")
-    call("restore", str(backup), "--data-dir", str(backup)).refused("holds", "empty directory only")
-    call("backup", str(backup), "--data-dir", str(backup)).refused("holds", "empty directory only")
+    call("restore", str(backup), "--data-dir", str(backup)).refused("contains", "requires an empty directory")
+    call("backup", str(backup), "--data-dir", str(backup)).refused("contains", "requires an empty directory")

@@ -103,7 +103,7 @@ def test_switching_verification_off_by_a_flag_still_needs_tls(capsys: pytest.Cap
 def test_a_key_of_the_client_file_without_an_effect_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     Path("client.yml").write_text("webserviceTlsProvider: Conscrypt\n")
     find_settings(None, None, None)
-    line = "client.yml: webserviceTlsProvider=Conscrypt has no effect: TLS is that of OpenSSL"
+    line = "client.yml: webserviceTlsProvider=Conscrypt has no effect: OpenSSL provides TLS"
     assert capsys.readouterr().err == f"magnetar: {line}\n"
 
 
@@ -135,11 +135,11 @@ def test_parameters_are_not_given_to_a_plugin_of_another_place(monkeypatch: pyte
     ("text", "said"),
     [
         ("authPlugins: x", "unknown key 'authPlugins'; did you mean authPlugin?"),
-        ("useKeyStoreTls: true", "useKeyStoreTls is not supported; make PEM files of the stores"),
+        ("useKeyStoreTls: true", "useKeyStoreTls is not supported: convert the stores to PEM files"),
         ("proxyServiceUrl: pulsar://x", "proxyServiceUrl is not supported"),
         ("sslFactoryPlugin: com.example.Factory", "sslFactoryPlugin is not supported: Java classes cannot be loaded"),
-        ("tlsAllowInsecureConnection: maybe", "client.yml: tlsAllowInsecureConnection is neither true nor false"),
-        (f"authPlugin: token\nauthParams: {{{SECRET}: x}}", "client.yml: authParams is not text: put it in quotes"),
+        ("tlsAllowInsecureConnection: maybe", "client.yml: tlsAllowInsecureConnection must be true or false"),
+        (f"authPlugin: token\nauthParams: {{{SECRET}: x}}", "client.yml: authParams is not a string: quote it"),
         (f"authParams: '{SECRET}", "client.yml cannot be read: it is not valid YAML in line"),
         (f"authParams: {SECRET}", "auth_params requires auth_plugin"),
         (f"authPlugin: tokens\nauthParams: {SECRET}", "unknown auth_plugin 'tokens'"),
@@ -158,7 +158,7 @@ def test_a_wrong_file_is_refused_without_its_secret(text: str, said: str, capsys
 
 def test_a_wrong_variable_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAGNETAR_TLS_ALLOW_INSECURE_CONNECTION", "1")
-    with pytest.raises(Failure, match="MAGNETAR_TLS_ALLOW_INSECURE_CONNECTION is neither true nor false"):
+    with pytest.raises(Failure, match="MAGNETAR_TLS_ALLOW_INSECURE_CONNECTION must be true or false"):
         find_settings(None, None, None)
 
 
@@ -170,10 +170,10 @@ def test_a_switch_that_is_a_number_is_refused() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--use-tls"], "--use-tls needs an address with TLS, not pulsar://127.0.0.1:6650"),
+        (["--use-tls"], "--use-tls requires an address with TLS, not pulsar://127.0.0.1:6650"),
         (["--client-auth-plugin", "tokens", "--client-auth-params", SECRET], "unknown auth_plugin 'tokens'"),
         (["--tls-trust-cert-path", "/ca"], "tls_trust_certs_file requires TLS, which http://127.0.0.1:8080"),
-        (["--broker-service-url", "http://x"], "does not begin with pulsar:// or pulsar+ssl://"),
+        (["--broker-service-url", "http://x"], "expected pulsar:// or pulsar+ssl://"),
     ],
 )
 def test_a_local_run_refuses_what_contradicts_itself(
@@ -200,7 +200,7 @@ def test_a_local_run_takes_credentials_from_either_kind_of_flags() -> None:
 def test_a_server_refuses_credentials_that_it_takes_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--auth-plugin", "token", "--auth-params", SECRET, "worker"]) == 1
     error = capsys.readouterr().err
-    assert "flags of authentication and TLS before `worker` have no effect" in error
+    assert "authentication and TLS flags before `worker` have no effect" in error
     assert SECRET not in error
 
 
@@ -267,9 +267,9 @@ def test_flags_reach_the_rest_interface(
     ("flags", "said"),
     [
         ([], "the certificate of 127.0.0.1:"),
-        (["--tls-allow-insecure"], "wants to know who asks (HTTP 401); give --auth-plugin and --auth-params"),
+        (["--tls-allow-insecure"], "requires authentication (HTTP 401): use --auth-plugin and --auth-params"),
         (["--tls-allow-insecure-connection", "--auth-plugin", "token", "--auth-params", SECRET],
-         "refuses the credentials (HTTP 401, method token); they may have expired"),
+         "rejected the credentials (HTTP 401, method token); they may be expired"),
         (["--tls-allow-insecure-connection", "--auth-plugin", "token", "--auth-params", "file:///nowhere/token"],
          "cannot read token file /nowhere/token: No such file"),
         (["--tls-trust-certs-file", "/nowhere/ca.pem"], "cannot read trusted certificates /nowhere/ca.pem"),

@@ -60,7 +60,7 @@ def test_create_of_a_source_uploads_its_code(magnetar: Magnetar, rest: FakeRest,
         "--batch-builder", "KEY_BASED", "--sourceConfig", '{"rate": 2}', "--processingGuarantees", "ATLEAST_ONCE",
     )  # fmt: skip
     assert (result.code, result.out) == (0, "Created successfully\n"), result.err
-    assert result.err == "the source is called ticker-ticks\n"
+    assert result.err == "name of the source: ticker-ticks\n"
     assert (rest.last.method, rest.last.path) == ("POST", f"{SOURCE}/ticker-ticks")
     assert config_of(rest, "source") == {
         "archive": str(code), "topicName": "persistent://a/b/ticks", "serdeClassName": "S", "schemaType": "string",
@@ -91,19 +91,19 @@ def test_a_file_has_the_whole_config_or_that_of_the_connector(
     file.write_text("jdbcUrl: x\nparallelism: 3\n")
     refused = magnetar(*call)
     assert (refused.code, refused.err) == (
-        1, f"magnetar: config file {file}: jdbcUrl is not a field of a SinkConfig, as parallelism is; put the fields of"
-        " the connector itself below configs\n",
+        1, f"magnetar: config file {file}: jdbcUrl is not a field of a SinkConfig, but parallelism is: put the fields"
+        " of the connector itself below configs\n",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("name: 7", "name must be a text, not 7; put it in quotes"),
+        ("name: 7", "name must be a string, not 7: quote it"),
         (
             "config: {a: 1}",
-            "config is not a field of a SinkConfig; did you mean configs? If it is one of the connector itself, put it"
-            " below configs",
+            "config is not a field of a SinkConfig; did you mean configs? If it is a field of the connector itself, put"
+            " it below configs",
         ),
     ],
 )
@@ -118,24 +118,27 @@ def test_what_is_wrong_in_a_file_is_one_line(magnetar: Magnetar, tmp_path: Path,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("create", "--name", "s", "-i", "a"), "no code given: add --sink-type NAME (`magnetar sinks available-sinks`"),
-        (("create", "--sink-type", "file"), "the sink has no topic: add --inputs A,B"),
-        (("create", "--inputs", "a"), "which sink? Give --sink-type NAME, or --archive FILE"),
-        (("create", "--sink-type", "file", "--inputs", "a", "--name", "a/b"), "name 'a/b' has a slash; leave it out"),
-        (("get", "--name", "public/default/s"), "name 'public/default/s' has a slash"),
-        (("get",), "which sink? Give --name"),
+        (
+            ("create", "--name", "s", "-i", "a"),
+            "no code specified: add --sink-type NAME (`magnetar sinks available-sinks`",
+        ),
+        (("create", "--sink-type", "file"), "no topic specified for the sink: add --inputs A,B"),
+        (("create", "--inputs", "a"), "no sink specified: add --sink-type NAME or --archive FILE"),
+        (("create", "--sink-type", "file", "--inputs", "a", "--name", "a/b"), "name 'a/b' contains a slash"),
+        (("get", "--name", "public/default/s"), "name 'public/default/s' contains a slash"),
+        (("get",), "no sink specified: add --name"),
         (("create", "--name", "s", "-i", "a", "-a", "/no/such.py"), "/no/such.py"),
-        (("create", "--name", "s", "--sink-config", "{"), "--sink-config '{' is refused"),
+        (("create", "--name", "s", "--sink-config", "{"), "invalid --sink-config '{'"),
         (("creat",), "unknown command creat; did you mean create"),
         (
             ("localrun", "--name", "s", "--use-tls"),
-            "--use-tls needs an address with TLS, not pulsar://127.0.0.1:6650",
+            "--use-tls requires an address with TLS, not pulsar://127.0.0.1:6650",
         ),
         (("localrun", "--name", "s", "-i", "a", "-t", "nope"), "Built-in sink is not available: unknown sink"),
-        (("localrun", "--name", "s", "-i", "a"), "no code given: add --sink-type NAME, or --archive FILE"),
+        (("localrun", "--name", "s", "-i", "a"), "no code specified: add --sink-type NAME, or --archive FILE"),
         (("localrun", "--name", "s", "-i", "a", "-a", "/no.py"), "file /no.py does not exist"),
         (("localrun", "-i", "a", "-t", "file"), "outputDirectory is missing"),
-        (("localrun", "-i", "a", "-t", "console", "--broker-service-url", "http://a"), "does not begin with pulsar://"),
+        (("localrun", "-i", "a", "-t", "console", "--broker-service-url", "http://a"), "expected pulsar://"),
     ],
 )
 def test_what_is_wrong_is_one_line(magnetar: Magnetar, arguments: tuple[str, ...], words: str) -> None:

@@ -72,8 +72,8 @@ def test_a_second_start_is_told_of_the_directory_and_not_of_the_port(
             for command in (["standalone", "--worker-port", port], ["broker", "--web-port", port]):
                 assert main([*command, "--data-dir", str(path)]) == 1
                 assert capsys.readouterr().err == (
-                    f"magnetar: data directory {path} is in use by process {os.getpid()}; stop that or give --data-dir"
-                    " another one\n"
+                    f"magnetar: data directory {path} is in use by process {os.getpid()}: stop it or use"
+                    " another --data-dir\n"
                 )
         finally:
             directory.close()

@@ -81,7 +81,7 @@ def test_letters_are_listed_shown_and_sent_back(server: Server) -> None:
         assert first["exception"] == "ValueError: no bad 1"
         assert second["content"] == "bad \u00fc"
         assert "Traceback" in run(server, "show", "--name", "f", first["id"])["traceback"]
-        assert "there is no letter 'x'" in run(server, "show", "--name", "f", "x", code=1)
+        assert "dead letter 'x' does not exist" in run(server, "show", "--name", "f", "x", code=1)
 
         dry = run(server, "replay", "--name", "f", "--dry-run")
         assert sorted(dry["replayed"]) == sorted([first["id"], second["id"]])
@@ -97,7 +97,7 @@ def test_letters_are_listed_shown_and_sent_back(server: Server) -> None:
         assert again["content"] == second["content"]
         assert again["id"] != second["id"]
         text = run(server, "replay", "--name", "f", "9:9", code=1)
-        assert "there is no letter 9:9" in text
+        assert "these do not exist: 9:9" in text
         letters(server, "g", 1)
     client.close()
 
@@ -132,8 +132,8 @@ def test_encrypted_letters_and_logs_need_the_key(server: Server, tmp_path: Path)
         assert letter["content"] == "bad 1"
         assert run(server, "show", "--name", "sealed", *key, letter["id"])["content"] == "bad 1"
         for command in (("list",), ("show", letter["id"])):
-            assert "give --encryption-key-value" in run(server, command[0], "--name", "sealed", *command[1:], code=1)
-        assert "would be sent back in the clear" in run(server, "replay", "--name", "sealed", code=1)
+            assert "add --encryption-key-value" in run(server, command[0], "--name", "sealed", *command[1:], code=1)
+        assert "would be sent unencrypted" in run(server, "replay", "--name", "sealed", code=1)
         assert len(found()) == 1
 
         def logs(*flags: str) -> tuple[int, str]:
@@ -146,7 +146,7 @@ def test_encrypted_letters_and_logs_need_the_key(server: Server, tmp_path: Path)
         wait_for(lambda: "said of bad 1" in logs("--from-topic", *key)[1], "line in the log topic")
         code, text = logs("--from-topic")
         assert code == 1
-        assert "give --encryption-key-value, the URI of the private key of the log topic" in text
+        assert "add --encryption-key-value with the URI of the log topic's private key" in text
         assert logs(*key)[0] == 1
     client.close()
 
@@ -172,7 +172,7 @@ def test_a_function_without_letters_is_told_how_to_get_some(server: Server, tmp_
     with Functions(server.web_url) as functions:
         functions.create("plain", SOURCE, {"className": "plain.process", "inputs": ["plain-in"]}).raise_for_status()
     text = run(server, "list", "--name", "plain", code=1)
-    assert "function plain has no dead-letter topic; give it one: functions update --name plain" in text
+    assert "function plain has no dead-letter topic: set one with `functions update --name plain" in text
 
 
 def test_one_letter_of_a_batch_is_replayed_and_the_others_stay(server: Server) -> None:
@@ -254,7 +254,7 @@ def test_letters_of_a_sink_are_listed_shown_and_sent_back(server: Server, tmp_pa
     assert first["topic"] == f"persistent://public/default/{inputs[0]}"
     assert first["exception"] == "no bad 0"
     assert run(server, "show", *ours, second["id"], group="sinks")["content"] == "bad 1"
-    assert "there is no letter 9:9" in run(server, "replay", *ours, "9:9", "--dry-run", code=1, group="sinks")
+    assert "these do not exist: 9:9" in run(server, "replay", *ours, "9:9", "--dry-run", code=1, group="sinks")
     reader = client.subscribe(f"{name}-out", "t", initial_position=pulsar.InitialPosition.Earliest)
     done = run(server, "replay", *ours, second["id"], "--to", f"{name}-out", group="sinks")
     assert done["replayed"] == [second["id"]]

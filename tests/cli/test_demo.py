@@ -48,7 +48,9 @@ def test_demo_that_is_kept_goes_on_and_can_be_talked_to(tmp_path: Path) -> None:
         url = re.search(r"MAGNETAR_ADMIN_URL=(\S+)", answer.out)
         assert url is not None
         assert call("functions", "list", admin_url=url[1]).ok().out == "count\nidentifiers\n"
-        call("demo", "--directory", str(tmp_path), "--no-spark", "--files", "2").refused("a demo still runs", str(pid))
+        call("demo", "--directory", str(tmp_path), "--no-spark", "--files", "2").refused(
+            "another demo is running", str(pid)
+        )
         assert is_alive(demo), "the refused demo ended the running one"
     finally:
         os.kill(pid, signal.SIGTERM)

@@ -56,7 +56,7 @@ def test_messages_are_encrypted_and_printed_with_the_key(
 @pytest.mark.slow
 def test_what_is_missing_is_named(at: list[str], keys: tuple[str, str], capsys: Capture) -> None:
     for flags, why in (
-        (["-ekn", "k"], "--encryption-key-value is missing: give the name of the key and where the public key is, or"),
+        (["-ekn", "k"], "--encryption-key-value is missing: encryption requires both the key name and the"),
         (["-ekv", keys[0]], "--encryption-key-name is missing"),
         (["-ekn", "k", "-ekv", "file:///missing.pem"], "encryption key k: cannot read the public key /missing.pem"),
         (["-ekn", "k", "-ekv", keys[1]], "encryption key k: not a public key in PEM format"),

@@ -48,7 +48,7 @@ def test_start_says_who_may_do_everything(caplog: pytest.LogCaptureFixture) -> N
         tell_exposure("0.0.0.0", is_guarded=True)
     on_loopback, elsewhere, guarded = caplog.records
     assert "all users of this machine" in on_loopback.getMessage()
-    assert (elsewhere.levelname, "any client that can reach 0.0.0.0" in elsewhere.getMessage()) == ("WARNING", True)
+    assert (elsewhere.levelname, "all clients that can reach 0.0.0.0" in elsewhere.getMessage()) == ("WARNING", True)
     assert (guarded.levelname, "open to authenticated clients" in guarded.getMessage()) == ("INFO", True)
 
 

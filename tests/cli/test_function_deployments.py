@@ -108,14 +108,14 @@ def test_versions_are_a_table_and_a_rollback_names_one(
     rest.answer(f"GET {FUNCTION}/versions", [{**one, "version": 3, "state": "onTrial", "restoredVersion": 1}, one])
     print_table(versions_table(json.loads(magnetar("functions", "versions", "--name", "f").out)))
     table = capsys.readouterr().out
-    assert "on trial, again as 1" in table
+    assert "on trial, same as 1" in table
     assert "a" * 12 in table
     assert "a" * 13 not in table
     assert "2: ValueError: no good" in table
     found = versions_table([{**one, "stateKept": True}, {**one, "stateKept": False}])
     assert [row[1] for row in found.rows] == ["rolled back, state kept", "rolled back"]
     print_table(versions_table([{**one, "stateKept": None}]))
-    assert "the state store does not answer, so whose state is kept is not known" in capsys.readouterr().out
+    assert "the state store does not respond, so the versions with kept state are unknown" in capsys.readouterr().out
     rest.answers[f"POST {FUNCTION}/rollback"] = (204, b"", {VERSION_HEADER: "4"})
     rest.answer(f"GET {FUNCTION}/deployment", progress("running"))
     back = magnetar("functions", "rollback", "--name", "f", "--to-version", "1")
@@ -183,6 +183,6 @@ def test_a_rollback_without_an_earlier_version_is_refused(
     rest.answer(f"GET {FUNCTION}/versions", found)
     back = magnetar("functions", "rollback", "--name", "f")
     assert (back.code, back.err) == (
-        1, "magnetar: there is no earlier version to roll back to: deploy one with `update`, or give --to-version\n"
+        1, "magnetar: there is no earlier version to roll back to: deploy one with `update`, or use --to-version\n"
     )  # fmt: skip
     assert rest.last.method == "GET"

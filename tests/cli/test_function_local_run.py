@@ -116,8 +116,8 @@ def test_without_a_broker_it_ends_with_the_remedy(
     monkeypatch.chdir(tmp_path)
     assert main([*command, "--broker-service-url", "pulsar://127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.startswith(
-        "magnetar: cannot reach pulsar://127.0.0.1:1: start one with `magnetar standalone` or give --broker-service-url"
-        " (cannot connect to 127.0.0.1:1: "
+        "magnetar: cannot reach pulsar://127.0.0.1:1: start a server with `magnetar standalone` or use"
+        " --broker-service-url (cannot connect to 127.0.0.1:1: "
     )
 
 
@@ -159,12 +159,12 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     names = ("functions", "localrun", "--inputs", "in", "--classname")
     for arguments, message in (
         ((*names, "code.missing", "--py", code), "module code has no missing"),
-        ((*names, "code.process", "--py", str(tmp_path / "none.py")), "there is no"),
-        ((*names, "code.process", "--py", "http://127.0.0.1/code.py"), "code of this machine"),
-        ((*names, "code.process"), "no code given"),
-        ((*names, "code.process", "--py", code, "--runtime", "spark"), "on a worker"),
-        ((*names, "code.process", "--py", code, "--use-tls"), "needs an address with TLS"),
-        ((*names, "code.process", "--py", str(tmp_path / "none.py"), "--reload"), "to watch"),
+        ((*names, "code.process", "--py", str(tmp_path / "none.py")), "does not exist"),
+        ((*names, "code.process", "--py", "http://127.0.0.1/code.py"), "only supports local files"),
+        ((*names, "code.process"), "no code specified"),
+        ((*names, "code.process", "--py", code, "--runtime", "spark"), "requires a worker"),
+        ((*names, "code.process", "--py", code, "--use-tls"), "requires an address with TLS"),
+        ((*names, "code.process", "--py", str(tmp_path / "none.py"), "--reload"), "cannot watch"),
     ):
         assert main(arguments) == 1, arguments
         assert message in capsys.readouterr().err
@@ -222,7 +222,7 @@ async def test_a_mistake_is_said_and_the_next_save_mends_it(
         return text in (tmp_path / "out").read_text()
 
     with local_run(server, tmp_path, *flags(topic, "--reload")):
-        await eventually(lambda: shows("has ended; it begins again when a file is saved"), "the end")
+        await eventually(lambda: shows("process exited, restarting when a file is saved"), "the end")
         assert "magnetar: code.py has a syntax error in line 2" in (tmp_path / "out").read_text()
         code.write_text(SHOUT)
         consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)

@@ -61,7 +61,7 @@ def test_a_run_with_nothing_to_do_says_so(magnetar: Magnetar, spark_function: Fa
     spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:2], run_at("done", endedMs=1_200)])
     result = magnetar(*TRIGGER)
     assert result.code == 0, result.err
-    assert result.out.splitlines()[-1] == "run r1 is done: the inputs hold nothing that it has not processed"
+    assert result.out.splitlines()[-1] == "run r1 is done: all inputs were already processed"
 
 
 def test_a_program_gets_nothing_but_the_record_of_the_run(magnetar: Magnetar, spark_function: FakeRest) -> None:
@@ -101,7 +101,9 @@ def test_a_run_that_nobody_knows_any_more_is_given_up(
     spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [*COURSE[:2], lost])
     result = magnetar(*TRIGGER)
     assert result.code != 0
-    assert "run r1 has not been seen for 0.5 s: worker w2 does not answer; trigger it again to resume" in result.err
+    assert (
+        "no status of run r1 for 0.5 s: worker w2 does not answer; trigger the function again to resume" in result.err
+    )
 
 
 def test_a_run_that_nobody_knows_is_asked_for_again_under_its_id(
@@ -124,12 +126,12 @@ def test_why_a_run_cannot_be_begun_again_is_said_in_the_end(
     monkeypatch.setattr(function_trigger, "REQUEST_AGAIN_S", 0.0)
     monkeypatch.setattr(function_trigger, "LOST_AFTER_S", 0.5)
     spark_function.answer(
-        f"POST {FUNCTION}/0/trigger", {"reason": "f:0 is stopped; start it with functions start"}, 409
+        f"POST {FUNCTION}/0/trigger", {"reason": "f:0 is stopped: start it with `functions start`"}, 409
     )
     spark_function.answer_in_turn(f"GET {FUNCTION}/0/status", [COURSE[1], {"running": False, "error": ""}])
     result = magnetar(*TRIGGER)
     assert result.code != 0
-    assert "f:0 is stopped; start it with functions start" in result.err
+    assert "f:0 is stopped: start it with `functions start`" in result.err
 
 
 def test_the_end_of_the_function_is_the_end_of_waiting(magnetar: Magnetar, spark_function: FakeRest) -> None:
@@ -137,7 +139,7 @@ def test_the_end_of_the_function_is_the_end_of_waiting(magnetar: Magnetar, spark
     spark_function.answer(f"GET {FUNCTION}/0/status", {"reason": "Function f doesn't exist"}, 404)
     result = magnetar(*TRIGGER)
     assert result.code != 0
-    assert "run r1 has no end: the function was deleted" in result.err
+    assert "run r1 was aborted: the function was deleted" in result.err
 
 
 def test_another_function_still_needs_a_message(magnetar: Magnetar, rest: FakeRest) -> None:

@@ -99,8 +99,8 @@ def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) ->
         (("create", "--py", "."), ("No Function name specified",)),
         (("create", "--py", ".", "--classname", "a.b"), ("is a directory", "zip")),
         (("create", "--inpts", "x"), ("unknown flag --inpts", "did you mean --inputs")),
-        (("logs", "--name", "f", "-o", "json"), ("unknown flag -o here", "before the group: magnetar -o …")),
-        (("create", "--user-config", "{", "--classname", "a.b"), ("--user-config", "refused")),
+        (("logs", "--name", "f", "-o", "json"), ("unknown flag -o here", "before the command group: magnetar -o …")),
+        (("create", "--user-config", "{", "--classname", "a.b"), ("--user-config", "invalid")),
         (("create", "--user-config", "[1]", "--classname", "a.b"), ("JSON object",)),
         (
             ("create", "--parallelism", "many", "--classname", "a.b"),
@@ -110,13 +110,13 @@ def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) ->
         (("create", "--function-config-file", "no.yml"), ("no.yml", "No such file")),
         (("get",), ("--name", "--fqfn")),
         (("get", "--fqfn", "a/b"), ("tenant/namespace/name",)),
-        (("get", "--fqfn", "a/b/c", "--name", "c"), ("--fqfn", "leave out")),
+        (("get", "--fqfn", "a/b/c", "--name", "c"), ("--fqfn", "cannot be combined")),
         (
             ("trigger", "--name", "f", "--trigger-value", "a", "--trigger-file", "b"),
             ("--trigger-value", "--trigger-file"),
         ),
         (("trigger", "--name", "f", "--trigger-value", "a", "--no-wait"), ("--no-wait",)),
-        (("trigger", "--name", "f", "--topic", "t"), ("--topic", "leave --topic out")),
+        (("trigger", "--name", "f", "--topic", "t"), ("--topic", "remove --topic")),
         (("stat",), ("unknown command stat", "did you mean stats")),
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
@@ -141,7 +141,9 @@ def test_reason_of_the_server_is_shown_on_one_line(magnetar: Magnetar, rest: Fak
 def test_nobody_there_names_the_remedy(magnetar: Magnetar, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAGNETAR_ADMIN_URL", "http://127.0.0.1:1")
     result = magnetar("functions", "list")
-    expected = "magnetar: cannot reach http://127.0.0.1:1: start one with `magnetar standalone` or give --admin-url\n"
+    expected = (
+        "magnetar: cannot reach http://127.0.0.1:1: start a server with `magnetar standalone` or use --admin-url\n"
+    )
     assert (result.code, result.err) == (1, expected)
 
 
@@ -225,10 +227,16 @@ def test_status_fits_a_terminal_without_broken_words(
 @pytest.mark.parametrize(
     ("state", "complaint"),
     [
-        ('{"key": "k"}', "no value; add one of stringValue"),
+        ('{"key": "k"}', "no value for key 'k': add one of stringValue"),
         ('{"key": "k", "stringValue": null}', "no value"),
-        ('{"key": "k", "stringValue": "a", "numberValue": 3}', "several values, stringValue and numberValue; give one"),
-        ('{"key": "k", "byteValue": "YQ==", "stringValue": "a"}', "several values, stringValue and byteValue"),
+        (
+            '{"key": "k", "stringValue": "a", "numberValue": 3}',
+            "several values for key 'k': use only one of stringValue and numberValue",
+        ),
+        (
+            '{"key": "k", "byteValue": "YQ==", "stringValue": "a"}',
+            "several values for key 'k': use only one of stringValue and byteValue",
+        ),
         ('{"key": "k", "numberValu": 3}', "unknown field numberValu"),
     ],
 )

@@ -98,10 +98,10 @@ def test_commands_of_its_readme_run(tmp_path: Path) -> None:
         ("1st", "invalid project name"),
         ("a/b", "invalid project name"),
         ("..", "invalid project name"),
-        ("class", "is a word of Python's own"),
-        ("json", "would hide the module json"),
-        ("click", "would hide the module click"),
-        ("typing-extensions", "would hide the module typing_extensions"),
+        ("class", "is a reserved word in Python"),
+        ("json", "would hide the existing Python module json"),
+        ("click", "would hide the existing Python module click"),
+        ("typing-extensions", "would hide the existing Python module typing_extensions"),
     ],
 )
 def test_names_that_no_module_can_have_are_refused(

@@ -141,11 +141,12 @@ def test_wrong_values_are_one_line(server: Server, tmp_path: Path, capsys: pytes
             ),
             (
                 ("--metrics-port-start", "65535", "--parallelism", "2", "--runtime", "process"),
-                "--metrics-port-start 65535: 2 instances need a port each, and 65535 is the last one; give a lower one",
+                "--metrics-port-start 65535: 2 instances need one port each, but the highest port is 65535: use a"
+                " lower port",
             ),
             (
                 ("--secrets-provider-config", "{}"),
-                "--secrets-provider-config is for a provider; give --secrets-provider-classname, too",
+                "--secrets-provider-config requires --secrets-provider-classname",
             ),
             (
                 ("--secrets-provider-classname", "vault.Vault", "--secrets-provider-config", "[1]"),

@@ -57,4 +57,6 @@ def test_local_token_and_settings_of_authentication_contradict_each_other(tmp_pa
     config = tmp_path / "standalone.yml"
     config.write_text("authenticationEnabled: true\n")
     flags = ("--local-token", "--config", str(config), "--data-dir", str(tmp_path / "data"))
-    call("standalone", *flags).refused("--local-token sets up authentication, and so does the file of --config")
+    call("standalone", *flags).refused(
+        "--local-token cannot be combined with authentication settings in the --config file"
+    )

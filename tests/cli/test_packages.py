@@ -50,7 +50,7 @@ def test_packages_are_listed_described_and_deleted(magnetar: Magnetar, rest: Fak
     [
         (("delete", "shout@1"), "invalid package 'shout@1': expected function://tenant/namespace/name@version"),
         (("list", "--type", "function", "public"), "invalid namespace 'public': expected tenant/namespace"),
-        (("update-metadata", NAME, "-d", "x", "-P", "k"), "-P 'k' must be key=value"),
+        (("update-metadata", NAME, "-d", "x", "-P", "k"), "invalid -P 'k': expected key=value"),
     ],
 )
 def test_wrong_names_are_refused_here(magnetar: Magnetar, rest: FakeRest, call: tuple[str, ...], reason: str) -> None:

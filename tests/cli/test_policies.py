@@ -194,11 +194,11 @@ def test_permissions_are_granted(magnetar: Magnetar, rest: FakeRest) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("set-delayed-delivery t -t 2s", "give either --enable or --disable"),
-        ("set-max-message-size t -m many", "size 'many' must be a whole number of bytes"),
-        ("set-retention t -t 3h -s 500K", "size '500K' must be whole megabytes, such as 500M or 10G"),
-        ("set-retention t -t 3h -s 512", "size '512' must be whole megabytes, such as 500M or 10G"),
-        ("set-message-ttl t -t soon", "duration 'soon' must be a number"),
+        ("set-delayed-delivery t -t 2s", "use either --enable or --disable"),
+        ("set-max-message-size t -m many", "invalid size 'many': expected a whole number of bytes"),
+        ("set-retention t -t 3h -s 500K", "invalid size '500K': expected whole megabytes, such as 500M or 10G"),
+        ("set-retention t -t 3h -s 512", "invalid size '512': expected whole megabytes, such as 500M or 10G"),
+        ("set-message-ttl t -t soon", "invalid duration 'soon': expected a number"),
         ("set-backlog-quota t -p never", "never"),
     ],
 )

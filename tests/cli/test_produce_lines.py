@@ -166,9 +166,9 @@ def test_progress_is_shown_on_a_terminal(produce: Sent, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("-m", "x"), "--messages has no meaning beside --lines"),
-        (("-n", "2"), "--num-produce has no meaning beside --lines"),
-        (("-s", ";"), "--separator has no meaning beside --lines"),
+        (("-m", "x"), "--messages cannot be combined with --lines"),
+        (("-n", "2"), "--num-produce cannot be combined with --lines"),
+        (("-s", ";"), "--separator cannot be combined with --lines"),
     ],
     ids=" ".join,
 )
@@ -191,7 +191,7 @@ def test_files_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"whole\ninput")))
     assert read_payloads((), ("-",), ",") == [b"whole\ninput"]
-    with pytest.raises(Failure, match="can be read once"):
+    with pytest.raises(Failure, match="can only be read once"):
         read_payloads((), ("-", "-"), ",")
 
 
@@ -203,8 +203,8 @@ def test_a_second_exclusive_consumer_is_told_who_is_there(
     assert main([*flags, "--admin-url", "http://127.0.0.1:1"]) == 1
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    assert f"subscription s of {produce.topic} is taken" in error
-    assert "use -t Shared with both" in error
+    assert f"subscription s of {produce.topic} is in use" in error
+    assert "use -t Shared for both" in error
 
 
 def test_bytes_of_the_shell_that_are_no_text_are_sent_as_they_are() -> None:

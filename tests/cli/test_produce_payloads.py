@@ -35,10 +35,10 @@ def test_a_file_is_one_message_whatever_the_separator(tmp_path: Path) -> None:
 
 
 def test_an_invalid_separator_is_refused() -> None:
-    with pytest.raises(Failure, match=r"--separator '\(' is not a valid regular expression: "):
+    with pytest.raises(Failure, match=r"invalid regular expression --separator '\(': "):
         read_payloads(("a",), (), "(")
 
 
 def test_the_command_refuses_an_invalid_separator(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["produce", "t", "-m", "a", "-s", "("]) == 1
-    assert capsys.readouterr().err.startswith("magnetar: --separator '(' is not a valid regular expression: ")
+    assert capsys.readouterr().err.startswith("magnetar: invalid regular expression --separator '(': ")

@@ -52,6 +52,6 @@ def test_a_host_that_does_not_exist_is_named(
     monkeypatch.setattr(socket, "getaddrinfo", offline)
     assert produce_to(host) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"magnetar: cannot reach pulsar://{host}:6650: start one with `magnetar standalone`")
+    assert error.startswith(f"magnetar: cannot reach pulsar://{host}:6650: start a server with `magnetar standalone`")
     assert f"(cannot connect to {host}:6650: " in error
     assert len(error.splitlines()) == 1

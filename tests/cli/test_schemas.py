@@ -182,10 +182,10 @@ def test_extract_makes_a_definition_of_a_dataclass(magnetar: Magnetar, rest: Fak
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--jar", "x.jar", "-c", "A"), "give its file with --py instead of --jar"),
-        (("--py", "{}", "-c", "Nope"), "has no class Nope"),
-        (("--py", "{}", "-c", "Plain"), "Plain is not a dataclass"),
-        (("--py", "{}", "-c", "Wrong"), "Wrong.anything is object, which has no type in Avro here"),
+        (("--jar", "x.jar", "-c", "A"), "use --py FILE instead of --jar"),
+        (("--py", "{}", "-c", "Nope"), "does not define class Nope"),
+        (("--py", "{}", "-c", "Plain"), "Plain is neither a dataclass"),
+        (("--py", "{}", "-c", "Wrong"), "Wrong.anything has type object, which has no Avro equivalent"),
     ],
 )
 def test_extract_refuses_what_it_cannot_read(

@@ -116,7 +116,9 @@ def test_a_prefix_may_stand_before_the_names_of_settings_of_tokens(tmp_path: Pat
     assert found["security"] == {"token_secret_key": "file:///s/secret", "token_audience": "here"}
     below = "properties: {tokenSettingPrefix: my, mytokenSecretKey: /s/secret}"
     assert read(tmp_path, below, "functions_worker.yml")["security"]["token_secret_key"] == "/s/secret"
-    with pytest.raises(Failure, match="tokenSecretKey is not read beside tokenSettingPrefix; name it mytokenSecretKey"):
+    with pytest.raises(
+        Failure, match="tokenSecretKey is ignored with tokenSettingPrefix: rename it to mytokenSecretKey"
+    ):
         read(tmp_path, "tokenSettingPrefix=my\ntokenSecretKey=/s/secret\n", "broker.conf")
 
 
@@ -131,15 +133,15 @@ def test_records_travel_through_json() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("authorizationEnabled=true", "requires authenticationEnabled: set it, too"),
+        ("authorizationEnabled=true", "requires authenticationEnabled: set both"),
         ("brokerClientKeyFilePath=/k", "brokerClient…: tls_key_file requires tls_certificate_file"),
         ("brokerClientAuthenticationParameters=token:x", "auth_params requires auth_plugin"),
         ("tlsProtocols=TLSv1.1", "'TLSv1.1': expected TLSv1.2 or TLSv1.3"),
         ("tlsCertRefreshCheckDurationSec=-1", "invalid tlsCertRefreshCheckDurationSec -1: expected"),
-        ("tlsEnabledWithKeyStore=true", "only PEM files are read: convert the stores"),
-        ("tlsEnabled=true", "'true' needs a port: set brokerServicePortTls or webServicePortTls"),
+        ("tlsEnabledWithKeyStore=true", "only PEM files are supported: convert the stores"),
+        ("tlsEnabled=true", "'true' requires a port: set brokerServicePortTls or webServicePortTls"),
         ("authenticationRefreshCheckSeconds=0", "expected more than 0"),
-        ("tokenAllowedClockSkewSeconds=x", "a number is expected"),
+        ("tokenAllowedClockSkewSeconds=x", "expected a number"),
         ("brokerServicePortTls=70000", "broker_tls_port=70000 is out of range"),
     ],
 )
@@ -149,7 +151,7 @@ def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path, line: str, re
 
 def test_no_secret_is_in_a_refusal(tmp_path: Path) -> None:
     text = fault(tmp_path, "tokenSecretKey: [hidden]", "functions_worker.yml")
-    assert text == "tokenSecretKey: the value is refused: a text is expected"
+    assert text == "tokenSecretKey: invalid value (not shown): expected a string"
     assert "hidden" not in fault(tmp_path, "properties: {tokenSecretKey: [hidden]}", "functions_worker.yml")
 
 

@@ -90,8 +90,8 @@ def test_killed_worker_comes_back_on_its_port(tmp_path: Path) -> None:
         wait_for(
             lambda: (found := worker_of(it)) and found.pid != first.pid and is_serving(it.worker_url), "new worker"
         )
-        assert f"the worker (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
-        wait_for(lambda: "the worker runs again" in it.log_tail(), "word of it in the log")
+        assert f"the worker (pid {first.pid}) was terminated by SIGKILL; restarting in 0.25 s" in it.log_tail()
+        wait_for(lambda: "restarted the worker" in it.log_tail(), "word of it in the log")
         assert call("functions", "list", "-o", "json", admin_url=it.web_url).ok().json() == []
 
 
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_it_like_sigterm(tmp_path: Path) -> None:
     os.kill(it.pid, signal.SIGINT)
     assert it.process is not None
     assert it.process.wait(60) == 0
-    assert "stopping on SIGINT" in it.log_tail()
+    assert "received SIGINT, stopping" in it.log_tail()
 
 
 def test_addresses_go_to_standard_output_for_a_dash(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_killed_state_store_comes_back_on_its_port(tmp_path: Path) -> None:
         first = state_store_of(it)
         assert first is not None
         first.kill()
-        wait_for(lambda: "the state store runs again" in it.log_tail(), "word of it in the log")
-        assert f"the state store (pid {first.pid}) was ended by SIGKILL; starting it again in 0.25 s" in it.log_tail()
+        wait_for(lambda: "restarted the state store" in it.log_tail(), "word of it in the log")
+        assert f"the state store (pid {first.pid}) was terminated by SIGKILL; restarting in 0.25 s" in it.log_tail()
         client.apply("public/default/f", b"w" * 16, 1, [Increment(b"kills", 1)])
         assert client.read("public/default/f", [b"kills"])[0].number == 1  # type: ignore[union-attr]
         client.close()
@@ -272,7 +272,7 @@ def test_damaged_state_stops_the_start_and_says_why(tmp_path: Path) -> None:
         it.start()
     lines = it.log_tail().splitlines()
     assert any("state.sqlite is damaged" in line and "restore it from a backup" in line for line in lines)
-    assert "the state store did not start: it ended with exit code 1" in lines[-1]
+    assert "the state store did not start: it exited with exit code 1" in lines[-1]
     assert "Traceback" not in str(failure.value)
 
 
@@ -288,7 +288,7 @@ def test_state_store_takes_its_keys_from_a_file(tmp_path: Path) -> None:
     config = tmp_path / "state.yml"
     config.write_text("storageserver.grpc.port: 70000\nbindAddress: 127.0.0.1\n")
     flags = ("state-store", "--data-dir", str(tmp_path / "data"), "--config", str(config))
-    call(*flags).refused("--state-port 70000 is not a port")
+    call(*flags).refused("invalid --state-port 70000")
     config.write_text("storageserver.grpc.prot: 4181\n")
     call(*flags).refused("unknown key storageserver.grpc.prot", "storageserver.grpc.port")
 

@@ -88,6 +88,6 @@ def test_no_broker_there_names_the_remedy(
     result = magnetar("--service-url", "pulsar://127.0.0.1:1", *command)
     assert result.code == 1
     assert result.err.startswith(
-        "magnetar: cannot reach pulsar://127.0.0.1:1: start one with `magnetar standalone` or give --service-url ("
+        "magnetar: cannot reach pulsar://127.0.0.1:1: start a server with `magnetar standalone` or use --service-url ("
     )
     assert len(result.err.splitlines()) == 1

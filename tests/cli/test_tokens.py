@@ -59,7 +59,7 @@ def test_a_secret_has_the_length_of_its_algorithm_and_is_for_its_owner(
     token = ok("tokens", "create", "-s", "ann", "-sk", file.as_uri(), "-a", algorithm)
     assert jwt.get_unverified_header(token) == {"alg": algorithm, "typ": "JWT"}
     assert role(token, token_secret_key=str(file)) == "ann"
-    assert f"{file} is there already" in fails("tokens", "create-secret-key", "-o", str(file))
+    assert f"{file} already exists" in fails("tokens", "create-secret-key", "-o", str(file))
     assert len(file.read_bytes()) == length
 
 
@@ -110,27 +110,27 @@ def test_a_token_that_is_not_good_is_not_validated(tmp_path: Path) -> None:
     assert json.loads(ok("tokens", "validate", "-sk", secret, "-f", str(file))) == {"sub": "ann"}
     assert "InvalidSignatureError" in fails("tokens", "validate", "-sk", other, "-f", str(file))
     time_over = jwt.encode({"sub": "ann", "exp": 1}, other, "HS256")
-    assert "not good" in fails("tokens", "validate", "-sk", secret, time_over)
+    assert "invalid token" in fails("tokens", "validate", "-sk", secret, time_over)
     assert json.loads(ok("tokens", "show", ended).splitlines()[2])["sub"] == "ann"
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("create", "-s", "ann"), "give --secret-key or --private-key"),
+        (("create", "-s", "ann"), "add --secret-key or --private-key"),
         (("create", "-s", "ann", "-sk", "AAAA"), "--secret-key has 3 bytes, but HS256 requires 32"),
         (("create", "-s", "ann", "-sk", "no such file"), "invalid --secret-key: expected data:;base64"),
         (("create", "-s", "ann", "-pk", "AAAA"), "--private-key is not a private key in DER or PEM"),
-        (("create", "-s", "ann", "-sk", "A" * 44, "-a", "HS512"), "--signature-algorithm HS512 does not fit the key"),
+        (("create", "-s", "ann", "-sk", "A" * 44, "-a", "HS512"), "--signature-algorithm HS512 does not match the key"),
         (
             ("create", "-s", "ann", "-sk", "A" * 44, "-e", "soon"),
             "invalid --expiry-time 'soon': expected, for example, 30s",
         ),
         (("create", "-s", "ann", "-sk", "A" * 44, "-hs", "alg=none"), "expected name=value of a header"),
-        (("show",), "give one token"),
-        (("show", "garbage"), "this is not a valid token"),
+        (("show",), "specify exactly one token"),
+        (("show", "garbage"), "invalid token"),
         (("show", "-f", "/no/such/file"), "--token-file /no/such/file cannot be read: No such file"),
-        (("validate", "x"), "give --secret-key or --public-key"),
+        (("validate", "x"), "add --secret-key or --public-key"),
         (("validate", "-pk", "AAAA", "x"), "--public-key is not a public key in DER"),
         (("create-secret-key", "-o", "/no/such/directory/key"), "cannot be written: No such file or directory"),
     ],
@@ -199,7 +199,7 @@ def test_further_certificates_are_of_the_same_authority_and_none_is_written_over
         capture_output=True, check=False,
     )  # fmt: skip
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert "is there already" in fails("certificates", "create", "--directory", str(tmp_path), "--client", "bob")
+    assert "already exists" in fails("certificates", "create", "--directory", str(tmp_path), "--client", "bob")
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,6 @@ def test_wrong_certificates_are_refused(tmp_path: Path, arguments: tuple[str, ..
 
 def test_a_directory_with_half_an_authority_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
-    assert "are no CA of this command" in fails("certificates", "create", "--directory", str(tmp_path))
+    assert "were not created by this command" in fails("certificates", "create", "--directory", str(tmp_path))
     (tmp_path / "ca.key.pem").write_text("nothing")
-    assert "are no CA of this command" in fails("certificates", "create", "--directory", str(tmp_path))
+    assert "were not created by this command" in fails("certificates", "create", "--directory", str(tmp_path))

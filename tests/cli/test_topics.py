@@ -99,7 +99,10 @@ def test_compaction_threshold_of_a_namespace_takes_sizes(magnetar: Magnetar, res
     for size in ("-1", "1.5M", "M", "10X", ""):
         failed = magnetar("namespaces", "set-compaction-threshold", "a/b", f"--threshold={size}")
         assert failed.code != 0
-        assert f"size {size!r} must be a whole number of bytes, or one with K, M, G or T, such as 64M" in failed.err
+        assert (
+            f"invalid size {size!r}: expected a whole number of bytes, or one with K, M, G or T, such as 64M"
+            in failed.err
+        )
 
 
 def test_subscription_starts_at_a_message_id(magnetar: Magnetar, rest: FakeRest) -> None:
@@ -208,7 +211,7 @@ def test_workers_are_shown_one_by_one_or_as_an_array(magnetar: Magnetar, rest: F
 def test_drain_waits_for_the_end_and_names_what_went_wrong(magnetar: Magnetar, rest: FakeRest) -> None:
     drain = ("functions-worker", "drain", "--worker-id", "w2")
     rest.answer("GET /admin/v2/worker/leader/drain", {"status": "SUCCESS", "lastError": ""})
-    assert magnetar(*drain).out == "w2 runs nothing any more\n"
+    assert magnetar(*drain).out == "w2 no longer runs any instances\n"
     assert [(asked.method, asked.query) for asked in rest.requests] == [
         ("PUT", {"workerId": "w2"}), ("GET", {"workerId": "w2"}),
     ]  # fmt: skip
@@ -226,6 +229,6 @@ def test_table_of_a_topic_tells_its_subscriptions_apart() -> None:
         "activeConsumerName": "c",
     }
     table = stats_table({**topic, "subscriptions": {"s": subscription}})
-    assert table.title == "1,234 bytes stored, 70 of them to be acknowledged"
+    assert table.title == "1,234 bytes stored, 70 bytes unacknowledged"
     assert [tuple(row) for row in table.rows] == [("topic", "", 5, 3, "", 1, ""), ("s", "Failover", "", 3, 2, 2, "c")]
     assert all(len(row) == len(table.columns) for row in table.rows)

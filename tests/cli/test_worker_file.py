@@ -116,21 +116,24 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("workerID: x", "unknown key workerID; did you mean workerId?; docs/cli.md lists the known keys"),
-        ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: packages are topics, stored once"),
-        ("superUserRoles: 4", "superUserRoles: 4 is refused: a list of words is expected"),
-        ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: -1 is refused: reschedule_timeout_ms -1 must be positive"),
+        (
+            "numFunctionPackageReplicas: 3",
+            "numFunctionPackageReplicas: invalid value 3: packages are topics, stored only once",
+        ),
+        ("superUserRoles: 4", "superUserRoles: invalid value 4: expected a list of words"),
+        ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: invalid value -1: reschedule_timeout_ms -1 must be positive"),
         (
             "processRuntimeUsers: {a/b: c}",
-            "processRuntimeUsers: {'a/b': 'c'} is refused: processRuntimeUsers 'a/b': 'c'",
+            "processRuntimeUsers: invalid value {'a/b': 'c'}: processRuntimeUsers 'a/b': 'c'",
         ),
-        ("processRuntimeUsers: [c]", "processRuntimeUsers: ['c'] is refused: system users by tenant are expected"),
-        ("sparkSettings: 4", "sparkSettings: 4 is refused: names of Spark's settings with their values are expected"),
+        ("processRuntimeUsers: [c]", "processRuntimeUsers: invalid value ['c']: expected system users by tenant"),
+        ("sparkSettings: 4", "sparkSettings: invalid value 4: expected names and values of Spark settings"),
         (
             "sparkRemote: sc://a:15002",
-            "sparkRemote: 'sc://a:15002' is refused: runs on a server of Spark Connect are not supported: functions"
+            "sparkRemote: invalid value 'sc://a:15002': Spark Connect servers are not supported: functions"
             " need a driver of their own",
         ),
-        ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
+        ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: invalid value 'soon': expected a whole number"),
     ],
 )
 def test_wrong_line_is_refused_by_name(tmp_path: Path, line: str, message: str) -> None:
@@ -140,7 +143,7 @@ def test_wrong_line_is_refused_by_name(tmp_path: Path, line: str, message: str) 
 def test_nested_value_without_an_effect_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read(tmp_path, "functionRuntimeFactoryConfigs: {logDirectory: /x, jobNamespace: a}") == {}
     first, second = caplog.messages
-    assert ": functionRuntimeFactoryConfigs.logDirectory=/x has no effect: logs are kept below --data-dir" in first
+    assert ": functionRuntimeFactoryConfigs.logDirectory=/x has no effect: logs are stored in --data-dir" in first
     assert ": functionRuntimeFactoryConfigs.jobNamespace=a has no effect: " in second
 
 
@@ -159,7 +162,7 @@ def test_use_tls_needs_an_address_with_tls(tmp_path: Path) -> None:
     in_file = read_server_file(str(path), WORKER_KEYS, "worker")
     urls = {"service_url": "pulsar+ssl://b:6651", "admin_url": "https://b:8443"}
     assert worker_config(in_file, in_file["worker"] | urls, tmp_path).service_url == "pulsar+ssl://b:6651"
-    with pytest.raises(Failure, match="useTls is true, but the broker's address is 'pulsar://b:6650': use pulsar"):
+    with pytest.raises(Failure, match="useTls is true, but the broker address is 'pulsar://b:6650': use pulsar"):
         worker_config(in_file, in_file["worker"] | urls | {"service_url": "pulsar://b:6650"}, tmp_path)
 
 

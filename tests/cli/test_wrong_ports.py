@@ -101,7 +101,9 @@ def test_localrun_without_a_handshake_fails_in_one_line(
     with listening(answer) as port:
         assert localrun(function_with_state, port) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"magnetar: cannot reach pulsar://127.0.0.1:{port}: start one with `magnetar standalone`")
+    assert error.startswith(
+        f"magnetar: cannot reach pulsar://127.0.0.1:{port}: start a server with `magnetar standalone`"
+    )
     assert "--broker-service-url" in error
     assert len(error.splitlines()) == 1
 
@@ -137,7 +139,7 @@ def test_a_list_from_a_port_without_http_names_the_web_port(
         assert main(["functions", "list", "--admin-url", f"http://127.0.0.1:{port}"]) == 1
     error = capsys.readouterr().err
     assert error.startswith(
-        f"magnetar: http://127.0.0.1:{port} did not answer as an HTTP server: check that --admin-url names a web port"
+        f"magnetar: http://127.0.0.1:{port} did not respond like an HTTP server: check that --admin-url is a web port"
     )
     assert f"({reason}" in error
     assert len(error.splitlines()) == 1
@@ -147,7 +149,7 @@ def test_a_list_from_a_silent_port_ends(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
     with listening(silent) as port:
         assert main(["functions", "list", "--admin-url", f"http://127.0.0.1:{port}"]) == 1
-    assert f"http://127.0.0.1:{port} gave no answer in 0.2 s: check that --admin-url" in capsys.readouterr().err
+    assert f"http://127.0.0.1:{port} did not respond within 0.2 s: check that --admin-url" in capsys.readouterr().err
 
 
 def test_waiting_longer_is_no_other_trouble() -> None:
@@ -160,5 +162,5 @@ def test_waiting_longer_is_no_other_trouble() -> None:
 
 async def test_tls_settings_for_a_state_store_do_not_keep_from_a_plain_broker() -> None:
     security = ClientSecurity(tls_trust_certs_file="ca.pem")
-    with listening(closes) as port, pytest.raises(Failure, match=f"cannot reach pulsar://127.0.0.1:{port}: start one"):
+    with listening(closes) as port, pytest.raises(Failure, match=f"cannot reach pulsar://127.0.0.1:{port}: start a"):
         await reach.check_broker(f"pulsar://127.0.0.1:{port}", "http://127.0.0.1:1", security, "--broker-service-url")

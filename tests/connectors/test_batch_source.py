@@ -334,7 +334,7 @@ async def test_task_that_ends_the_process_delays_no_other(
     async with kept_running(ProcessRuntime(), spec):
         await until(are_done)
         await until(are_told)
-    assert "the process ended with exit code 7" in spec.log_file.read_text()
+    assert "the process exited with exit code 7" in spec.log_file.read_text()
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ async def started(runtime: Runtime, spec: InstanceSpec) -> Instance:
 
     async def is_running() -> bool:
         status = await instance.status()
-        is_busy = "has not answered for" in status.failureException  # the machine, not the instance
+        is_busy = "has not responded for" in status.failureException  # the machine, not the instance
         assert not status.failureException or is_busy, status.failureException
         return status.running
 

@@ -377,7 +377,7 @@ def test_an_outbox_that_is_somebody_elses_by_now_is_left_to_them() -> None:
     desk.store.door.release(1000)
     assert desk.has_said.acquire(timeout=60)
     ledger.published = Position(7, 0)
-    desk.store.errors[Position(7, 0)] = FencedByPosition("another instance went on with it")
+    desk.store.errors[Position(7, 0)] = FencedByPosition("another instance took over")
     desk.committer.clear(ledger)
     desk.commit(Ledger("b"), 1)
     assert desk.has_said.acquire(timeout=60)

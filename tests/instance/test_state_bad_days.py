@@ -171,7 +171,7 @@ async def test_frozen_store_is_named_in_status_and_gone_on_with(stateful: Statef
     os.kill(state_store.pid, signal.SIGSTOP)
     try:
         await stateful.send([[b"a a"]])
-        status = await eventually(functools.partial(has_error, instance, "has not answered for"), "error")
+        status = await eventually(functools.partial(has_error, instance, "has not responded for"), "error")
         assert status.running
         assert spec.state_url in status.failureException
     finally:
@@ -259,4 +259,4 @@ async def test_full_disk_ends_the_instance_with_the_reason_and_acknowledges_noth
 async def test_wrong_address_of_the_store_is_the_reason(stateful: Stateful, any_runtime: Runtime) -> None:
     instance = await any_runtime.start(replace(stateful.spec(WORD_COUNT, CLASS_NAME), state_url="http://nowhere"))
     reason = await asyncio.wait_for(instance.wait(), 30)
-    assert "stateStorageServiceUrl 'http://nowhere' is not bk://host:port" in reason
+    assert "invalid stateStorageServiceUrl 'http://nowhere': expected bk://host:port" in reason

@@ -217,8 +217,8 @@ def process(text, context):
 async def test_wrong_calls_fail_the_message_with_a_clear_error(stateful: Stateful) -> None:
     wrong = {
         "key": "TypeError: the key of a state is a str, not bytes",
-        "no key": "StateRefused: a state key has 1 to 4096 bytes, this one 0",
-        "long key": "StateRefused: a state key has 1 to 4096 bytes, this one 5000",
+        "no key": "StateRefused: a state key must have 1 to 4096 bytes, not 0",
+        "long key": "StateRefused: a state key must have 1 to 4096 bytes, not 5000",
         "wrong key": "TypeError",
         "half a character": "UnicodeEncodeError",
         "amount": "TypeError: the amount of a counter is an int, not float",

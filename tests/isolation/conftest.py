@@ -37,7 +37,7 @@ def user(name: str) -> SystemUser:
 def users() -> tuple[SystemUser, SystemUser]:
     """Two system users; skips where this process cannot become them."""
     if os.geteuid() != 0:
-        pytest.skip("only root becomes other users")
+        pytest.skip("only root can switch users")
     try:
         one, two = map(user, USERS)
         check_reach((one, two), Path("/"))

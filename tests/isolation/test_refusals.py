@@ -17,8 +17,8 @@ from tests.support.servers import COMMAND, ROOT, Server
 from tests.support.servers import server as a_server
 from tests.support.waiting import wait_for
 
-WHY_NO_THREAD = "runtimeEnv thread is refused under processRuntimeUsers"
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes other users")
+WHY_NO_THREAD = "runtimeEnv thread is not allowed with processRuntimeUsers"
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
 
 
 def start(*flags: str, **options: Any) -> str:
@@ -37,11 +37,14 @@ def start(*flags: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("users", "said"),
     [
-        ("one=no-such-user", "tenant one: there is no system user 'no-such-user' on this machine; create it (useradd"),
-        ("*=root", "all other tenants: user root has the user or group number 0, which is root's and protects nothing"),
-        ("one=daemon,one=games", "--process-users 'one=daemon,one=games' is refused: each tenant is expected once"),
-        ("one", "is refused: system users by tenant are expected"),
-        ("one=sync,two=nobody", "users sync and nobody have one group (65534)"),
+        (
+            "one=no-such-user",
+            "tenant one: system user 'no-such-user' does not exist on this machine: create it (useradd",
+        ),
+        ("*=root", "all other tenants: user root has user or group id 0, which provides no isolation"),
+        ("one=daemon,one=games", "invalid --process-users 'one=daemon,one=games': a tenant is listed twice"),
+        ("one", "expected system users by tenant"),
+        ("one=sync,two=nobody", "users sync and nobody share group 65534"),
     ],
 )
 def test_worker_does_not_start_with_users_that_protect_nothing(tmp_path: Path, users: str, said: str) -> None:
@@ -56,7 +59,7 @@ def test_worker_that_is_not_root_does_not_start_with_users(
         "--data-dir", "/nonexistent", "--process-users", "one=games",
         user=users[0].uid, group=users[0].gid, extra_groups=(),
     )  # fmt: skip
-    assert "processRuntimeUsers needs a worker that runs as root" in said
+    assert "processRuntimeUsers requires a worker that runs as root" in said
     assert f"this one runs as user {users[0].uid}" in said
 
 
@@ -66,15 +69,15 @@ def test_data_directory_that_a_user_cannot_come_to_is_named(
     closed = tmp_path / "closed"
     (closed / "data").mkdir(parents=True)
     closed.chmod(0o700)
-    with pytest.raises(
-        InvalidConfig, match=rf"user {users[0].name} cannot come to .*: .* has the mode 0700; give --data-dir"
-    ):
+    with pytest.raises(InvalidConfig, match=rf"user {users[0].name} cannot reach .*: .* has mode 0700; set --data-dir"):
         check_reach([users[0]], closed / "data")
 
 
 @root_only
 def test_tenant_without_a_user_has_none_unless_there_is_one_for_all() -> None:
-    with pytest.raises(InvalidConfig, match="tenant other has no system user to run its code as; add it to process"):
+    with pytest.raises(
+        InvalidConfig, match="no system user is configured for tenant other: add one to the worker's process"
+    ):
         find_users({"one": "daemon"}).of("other")
     assert find_users({"one": "daemon", "*": "games"}).of("other").name == "games"
     assert find_users({"one": "daemon", "*": "games"}).of("one").name == "daemon"
@@ -84,12 +87,12 @@ def test_tenant_without_a_user_has_none_unless_there_is_one_for_all() -> None:
 @pytest.mark.parametrize(
     ("tenant", "config", "said"),
     [
-        ("nobodys", {}, "tenant nobodys has no system user to run its code as; add it to processRuntimeUsers"),
-        ("one", {"runtimeEnv": "thread"}, "runtimeEnv thread is refused under processRuntimeUsers"),
+        ("nobodys", {}, "no system user is configured for tenant nobodys: add one to the worker's processRuntimeUsers"),
+        ("one", {"runtimeEnv": "thread"}, "runtimeEnv thread is not allowed with processRuntimeUsers"),
         (
             "one",
             {"runtimeEnv": "spark", "processingGuarantees": None},
-            "runtimeEnv spark is refused under processRuntimeUsers",
+            "runtimeEnv spark is not allowed with processRuntimeUsers",
         ),
         ("one", {"secrets": {"a": {"env": "HOME"}}}, "secrets.a is in the worker's environment"),
     ],

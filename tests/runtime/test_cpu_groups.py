@@ -63,10 +63,10 @@ def test_version_2_is_the_delegated_group_above_ours_or_the_root(
 @pytest.mark.parametrize(
     ("memberships", "mounted", "controllers", "reason"),
     [
-        ("0::/a/worker\n", "cgroup2", "memory\n", "has no controller for CPU time"),
+        ("0::/a/worker\n", "cgroup2", "memory\n", "has no CPU controller"),
         ("0::/a/worker\n", "cgroup2", None, "was not delegated"),
-        ("4:memory:/\n", "cgroup", "cpu\n", "no control group that limits CPU time is mounted"),
-        ("3:cpu:/gone\n", "cgroup", "cpu\n", "no control group can be made in"),
+        ("4:memory:/\n", "cgroup", "cpu\n", "no control groups with CPU limits are mounted"),
+        ("3:cpu:/gone\n", "cgroup", "cpu\n", "cannot create a control group in"),
     ],
 )
 def test_without_a_group_the_reason_is_told(

@@ -25,11 +25,11 @@ KEY = "public/default/f:0"
 RETRIES = 2
 
 KILLS = {
-    "os._exit": ("import os; os._exit(7)", "the process ended with exit code 7"),
-    "os._exit(0)": ("import os; os._exit(0)", "the process ended with exit code 0"),
-    "crash in C": ("import ctypes; ctypes.string_at(0)", "the process was ended by SIGSEGV"),
-    "abort": ("import os; os.abort()", "the process was ended by SIGABRT"),
-    "SIGKILL": ("import os, time; os.kill(os.getpid(), 9); time.sleep(60)", "the process was ended by SIGKILL"),
+    "os._exit": ("import os; os._exit(7)", "the process exited with exit code 7"),
+    "os._exit(0)": ("import os; os._exit(0)", "the process exited with exit code 0"),
+    "crash in C": ("import ctypes; ctypes.string_at(0)", "the process was terminated by SIGSEGV"),
+    "abort": ("import os; os.abort()", "the process was terminated by SIGABRT"),
+    "SIGKILL": ("import os, time; os.kill(os.getpid(), 9); time.sleep(60)", "the process was terminated by SIGKILL"),
     "SystemExit": ("raise SystemExit('enough')", "SystemExit: enough"),
     "KeyboardInterrupt": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     "GeneratorExit": ("raise GeneratorExit", "GeneratorExit"),
@@ -170,7 +170,7 @@ async def test_status_names_how_the_message_ended_the_process(
 
     async def is_told() -> bool:
         found = [one.exceptionString for one in (await manager.status(KEY)).latestSystemExceptions]
-        return any("ended the process in try 2 of 2: the process ended with exit code 7" in text for text in found)
+        return any("ended the process in try 2 of 2: the process exited with exit code 7" in text for text in found)
 
     await until(is_told)
 

@@ -136,7 +136,7 @@ async def test_function_that_cannot_start_says_why(
 async def test_socket_with_a_long_path_is_refused_with_the_remedy(runtime: ProcessRuntime, make_spec: MakeSpec) -> None:
     spec = make_spec("def process(x): return x", "user_code.process")
     spec = replace(spec, control_socket=spec.control_socket.parent / ("s" * 108))
-    with pytest.raises(FunctionLoadError, match="has more than 107 bytes; set TMPDIR to a directory with a shorter"):
+    with pytest.raises(FunctionLoadError, match="has more than 107 bytes: set TMPDIR to a directory with a shorter"):
         await runtime.start(spec)
 
 
@@ -160,7 +160,7 @@ async def test_new_zygote_is_started_after_the_old_one_died(runtime: ProcessRunt
     assert zygote is not None
     process = psutil.Process(first.process_id)
     zygote.kill()
-    assert "the process that starts instances was ended by SIGKILL" in await first.wait()
+    assert "the process that starts instances was terminated by SIGKILL" in await first.wait()
 
     async def is_dead() -> bool:
         return not is_alive(process)
@@ -181,7 +181,7 @@ async def test_process_that_came_too_late_is_ended(
     try:
         with monkeypatch.context() as patch:
             patch.setattr("magnetar.runtime.process.runtime.START_TIMEOUT_S", 0.2)
-            with pytest.raises(FunctionLoadError, match=r"f:1: the zygote did not answer within 0\.2 s"):
+            with pytest.raises(FunctionLoadError, match=r"f:1: the zygote did not respond within 0\.2 s"):
                 await runtime.start(make_spec("def process(text): pass", instance_id=1))
     finally:
         zygote.resume()

@@ -96,7 +96,7 @@ async def test_two_functions_share_what_was_installed_once_and_later_without_an_
 
     async def is_told() -> bool:
         status = await manager.status("public/default/f:0")
-        return status.failureException.startswith("installing requirements of public/default/f: pip gets")
+        return status.failureException.startswith("installing the requirements of public/default/f listed in")
 
     await until(is_told)
 

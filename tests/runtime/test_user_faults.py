@@ -132,15 +132,15 @@ ENDS = {
         " import time; time.sleep(60)'], start_new_session=True)",
         "in 2 processes of 300 MiB (resources.ram)",
     ),
-    "the interpreter held": ("import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "has not answered for"),
+    "the interpreter held": ("import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "has not responded for"),
     "the event loop held": (
         "import asyncio, gc\n    def loop():\n        while True: pass\n"
         "    main = next(one for one in gc.get_objects() if isinstance(one, asyncio.AbstractEventLoop))\n"
         "    main.call_soon_threadsafe(loop)",
-        "has not answered for",
+        "has not responded for",
     ),
     "all files closed": ("import os; os.closerange(0, 4096)", ""),
-    "a process that is stopped": ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "has not answered for"),
+    "a process that is stopped": ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "has not responded for"),
 }
 
 

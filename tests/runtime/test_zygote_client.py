@@ -40,7 +40,7 @@ async def test_instance_whose_end_cannot_be_explained_ends_and_no_other(
     monkeypatch.setattr(first, "reason_of", fail)
     os.kill(first.process_id, 40)
     async with asyncio.timeout(60):
-        assert await first.wait() == "the instance's process was ended by signal 40"
+        assert await first.wait() == "the instance's process was terminated by signal 40"
     os.kill(second.process_id, signal.SIGKILL)
     async with asyncio.timeout(60):
         assert "SIGKILL" in await second.wait()
@@ -158,7 +158,7 @@ async def test_stop_ends_though_the_zygote_does_nothing(
     monkeypatch.setattr("magnetar.runtime.process.runtime.KILL_TIMEOUT_S", 3.0)
     async with asyncio.timeout(60):
         await instance.stop(0.1)
-    assert "the process that starts instances was ended by SIGKILL" in await instance.wait()
+    assert "the process that starts instances was terminated by SIGKILL" in await instance.wait()
 
     async def is_gone() -> bool:
         return not psutil.pid_exists(instance.process_id)
@@ -168,9 +168,11 @@ async def test_stop_ends_though_the_zygote_does_nothing(
 
 
 def test_every_exit_code_has_words() -> None:
-    assert how_it_ended(3) == "ended with exit code 3"
-    assert how_it_ended(-9) == "was ended by SIGKILL"
-    assert [how_it_ended(-number) for number in (40, 63)] == [f"was ended by signal {number}" for number in (40, 63)]
+    assert how_it_ended(3) == "exited with exit code 3"
+    assert how_it_ended(-9) == "was terminated by SIGKILL"
+    assert [how_it_ended(-number) for number in (40, 63)] == [
+        f"was terminated by signal {number}" for number in (40, 63)
+    ]
     assert all(how_it_ended(code) for code in range(-128, 256))
 
 
@@ -182,7 +184,7 @@ def test_instance_that_could_answer_and_does_not_is_hanging() -> None:
             break
     assert liveness.is_silent
     assert 12 * CHECKS_MAX <= now_s <= 12 * (CHECKS_MAX + 1)
-    assert f"not answered for {now_s} s" in liveness.reason(now_s)
+    assert f"not responded for {now_s} s" in liveness.reason(now_s)
     liveness.answered(now_s)
     assert not liveness.is_hanging
     assert not liveness.is_silent

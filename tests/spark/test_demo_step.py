@@ -26,7 +26,7 @@ def demo(directory: Path, files: int, **environment: str) -> subprocess.Complete
 def test_spark_counts_what_the_process_counted(tmp_path: Path) -> None:
     shown = demo(tmp_path, 12)
     assert shown.returncode == 0, shown.stderr
-    said = r"^A Spark function counted the same in \d+\.\d s, its start included\.$"
+    said = r"^A Spark function got the same counts in \d+\.\d s, including its start\.$"
     assert re.search(said, shown.stdout, re.MULTILINE), shown.stdout
     assert re.search(r"^run \w+: running, ", shown.stderr, re.MULTILINE), shown.stderr
     assert not (tmp_path / "demo").exists()
@@ -36,5 +36,5 @@ def test_the_demo_goes_without_the_extra(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDE.format(name="pyspark"))
     shown = demo(tmp_path, 2, PYTHONPATH=str(tmp_path))
     assert shown.returncode == 0, shown.stderr
-    assert "no Spark step: pyspark is not installed; pip install 'magnetar[spark]'" in shown.stderr
+    assert "skipping the Spark step: pyspark is not installed; pip install 'magnetar[spark]'" in shown.stderr
     assert "Spark function" not in shown.stdout

@@ -259,7 +259,7 @@ async def test_the_status_says_what_is_waited_for_and_what_failed(tmp_path: Path
         instance = await runtime.start(spec)
         status = await instance.status()
         assert not status.running
-        assert status.failureException.startswith("waits for pip, which installs the package's requirements.txt")
+        assert status.failureException.startswith("waiting for pip to install the package's requirements.txt")
 
         async def has_failed() -> bool:
             return "No matching distribution" in (await instance.status()).failureException
@@ -323,5 +323,7 @@ def test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls(
 
 
 def test_what_an_executor_was_not_sent_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FunctionLoadError, match=rf"of function f are not in {tmp_path}/gone; trigger it again"):
+    with pytest.raises(
+        FunctionLoadError, match=rf"of function f are not in {tmp_path}/gone; trigger the function again"
+    ):
         put_in_place(json.dumps({"function": "f", "directory": str(tmp_path / "gone")}))

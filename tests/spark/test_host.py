@@ -104,7 +104,7 @@ async def test_a_function_does_one_run_at_a_time_and_another_does_not_wait_for_i
     await first.begin_run("r1")
     await stage(first, "running")
     await first.begin_run("r1")  # an answer that was lost
-    with pytest.raises(RunRefused, match="run r1 is under way: running, 0 of 2 tasks done"):
+    with pytest.raises(RunRefused, match="run r1 is in progress: running, 0 of 2 tasks done"):
         await first.begin_run("r2")
     await second.begin_run("r3")
     await stage(second, "done")
@@ -182,7 +182,7 @@ async def test_a_host_that_is_killed_ends_what_was_busy_and_the_run_is_begun_aga
     await busy.begin_run("r1")
     await stage(busy, "running")
     os.kill(runtime.host_pid, signal.SIGKILL)
-    assert await busy.wait() == "the host process of Spark functions was ended by SIGKILL"
+    assert await busy.wait() == "the host process of Spark functions was terminated by SIGKILL"
     assert (await idle.status()).running
     again = await started(runtime, busy_spec)  # as its supervisor does
     (busy_spec.package / "go").write_text("all")
@@ -204,8 +204,8 @@ async def test_a_run_whose_host_dies_each_time_is_given_up(runtime: SparkRuntime
         instance = await started(runtime, spec)
     run = (await instance.status()).run
     assert (run.stage, run.runId) == ("failed", "r1")
-    assert run.error == "given up after 4 attempts; the last one ended so: the host process of Spark functions was" \
-        " ended by SIGKILL"  # fmt: skip
+    assert run.error == "giving up after 4 attempts; the last one ended with: the host process of Spark functions was" \
+        " terminated by SIGKILL"  # fmt: skip
 
     async def is_kept() -> bool:  # what no driver could
         remembered = spec.package / "remembered"

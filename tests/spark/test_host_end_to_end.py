@@ -68,7 +68,7 @@ def test_a_stopped_run_is_finished_by_the_next_trigger(server: Server, tmp_path:
     (tmp_path / "slow").touch()
     functions(server, "trigger", "--name", "stopped", "--no-wait").ok()
     wait_for(lambda: (tmp_path / "begun").exists(), "a call of the function", START_S)
-    functions(server, "trigger", "--name", "stopped").refused("is under way")
+    functions(server, "trigger", "--name", "stopped").refused("is in progress")
     functions(server, "stop", "--name", "stopped").ok()
     (tmp_path / "slow").unlink()
     functions(server, "start", "--name", "stopped").ok()

@@ -153,7 +153,7 @@ async def test_a_host_that_is_killed_leaves_nothing(runtime: SparkRuntime, make:
     family = await in_tasks(runtime, spec)
     os.kill(runtime.host_pid, signal.SIGKILL)
     async with asyncio.timeout(ENDS_S):
-        assert (await instance.wait()).startswith("the host process of Spark functions was ended by SIGKILL")
+        assert (await instance.wait()).startswith("the host process of Spark functions was terminated by SIGKILL")
     await gone(family)
 
 
@@ -173,7 +173,7 @@ async def test_a_run_whose_jvm_is_killed_is_finished_by_the_next_whoever_sees_th
         assert jvm is not None
         jvm.kill()
         async with asyncio.timeout(ENDS_S):
-            assert (await instance.wait()).startswith("the JVM of Spark ended by itself")
+            assert (await instance.wait()).startswith("Spark's JVM exited unexpectedly")
         run = (await instance.status()).run
         assert (run.runId, run.stage, run.error) == ("r1", "running", "")
         await gone(family)

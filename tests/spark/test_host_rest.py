@@ -127,13 +127,13 @@ async def test_a_run_that_is_not_waited_for_is_shown_by_status_and_ended_by_stop
     run_id = answers[0].json()["runId"]
     assert (await workers.stage("stopped", "running"))["runId"] == run_id
     assert answers[1].status_code == 409
-    assert f"run {run_id} is under way" in answers[1].json()["reason"]
+    assert f"run {run_id} is in progress" in answers[1].json()["reason"]
     calm = Calm()
     assert (await workers.https[0].post("stopped/stop")).status_code == 204
     assert calm.calm_s < 5
     again = await workers.https[1].post("stopped/trigger")
     assert again.status_code == 409
-    assert "stopped; start it with functions start" in again.json()["reason"]
+    assert "stopped: start it with `functions start`" in again.json()["reason"]
 
 
 async def test_a_run_that_fails_is_an_error_for_who_waits(workers: Workers) -> None:

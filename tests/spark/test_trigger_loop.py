@@ -131,7 +131,7 @@ async def test_a_backlog_begins_a_run_and_no_run_follows_from_less(
     instance = await started(runtime, spec)
 
     async def says_why() -> bool:
-        return "the broker tells no backlog" in (await instance.status()).failureException
+        return "waiting for the backlog from the broker" in (await instance.status()).failureException
 
     await until(says_why)
     backlog[0] = 99
@@ -159,7 +159,7 @@ async def test_a_run_that_fails_is_shown_and_tried_again_after_a_pause(
     assert run.stage == "failed"
 
     async def says_when() -> bool:
-        return "the last run failed; the next one begins at 20" in (await instance.status()).failureException
+        return "the last run failed; the next one starts at 20" in (await instance.status()).failureException
 
     await until(says_when)
     assert (await instance.status()).failureException.endswith(": ValueError: no such number")
@@ -201,5 +201,5 @@ async def test_a_loop_that_fails_says_so_and_begins_anew(
         return begun(spec) == 1
 
     await until(is_done)
-    assert any("no run begins by itself for the moment: RuntimeError: a mistake of ours" in text for text in seen)
+    assert any("automatic runs are suspended after an error: RuntimeError: a mistake of ours" in text for text in seen)
     await instance.stop(30)

@@ -93,7 +93,7 @@ BAD_TOKENS = {
 def test_no_call_is_taken_without_the_token_of_the_table(kind: str, connect: Callable[[str], TableClient]) -> None:
     client = connect(BAD_TOKENS[kind])
     for call in (CALLS | CALLS_OF_WORKERS).values():
-        with pytest.raises(StateRefused, match="needs a token") as caught:
+        with pytest.raises(StateRefused, match="requires a token") as caught:
             call(client, OWN)
         assert not BAD_TOKENS[kind] or BAD_TOKENS[kind] not in str(caught.value)
     worker = connect(KEY.full_token())
@@ -105,7 +105,7 @@ def test_no_call_is_taken_without_the_token_of_the_table(kind: str, connect: Cal
 def test_functions_cannot_do_what_is_kept_to_workers(name: str, connect: Callable[[str], TableClient]) -> None:
     own = connect(KEY.table_token(OWN))
     own.put(OWN, b"k", b"v")
-    with pytest.raises(StateRefused, match="needs a token, and the caller has another one"):
+    with pytest.raises(StateRefused, match="requires a token, and the caller sent an invalid one"):
         CALLS_OF_WORKERS[name](own, OWN)
     assert connect(KEY.full_token()).tables() == [OWN]
 
@@ -124,7 +124,7 @@ def test_copies_of_a_table_are_closed_to_functions(connect: Callable[[str], Tabl
     worker.keep(OWN, 1)
     own = connect(KEY.table_token(OWN))
     for name in (f"{OWN}:kept:1", f"{OWN}:unfinished", f"{OWN}:kept:"):
-        with pytest.raises(StateRefused, match=r"is not tenant/namespace/name|needs a token"):
+        with pytest.raises(StateRefused, match=r"expected tenant/namespace/name|requires a token"):
             own._call(own._read, pb.ReadRequest(table=name, keys=[b"k"]), 5.0)
 
 
@@ -160,7 +160,7 @@ def test_calls_that_never_send_their_request_stop_nobody(
             for call in calls:
                 refusal = cast(Any, call).exception(10)
                 assert isinstance(refusal, grpc.RpcError)
-                assert "needs a token" in str(refusal)
+                assert "requires a token" in str(refusal)
             assert connect(KEY.full_token()).read(OWN, [b"k"]) == [None]
         finally:
             release.set()
@@ -172,9 +172,9 @@ def test_token_of_one_table_does_not_open_another_that_the_request_names(
     own = connect(KEY.table_token(OWN))
     own.put(OWN, b"k", b"v")
     monkeypatch.setattr(own, "_credentials", lambda _: ((TOKEN, KEY.table_token(OWN)), (TABLE, OWN.encode())))
-    with pytest.raises(StateRefused, match="needs a token, and the caller has another one"):
+    with pytest.raises(StateRefused, match="requires a token, and the caller sent an invalid one"):
         own.put(OTHER, b"k", b"v")
-    with pytest.raises(StateRefused, match="needs a token, and the caller has another one"):
+    with pytest.raises(StateRefused, match="requires a token, and the caller sent an invalid one"):
         own.drop(OWN)
 
 
@@ -201,7 +201,7 @@ def test_key_is_read_as_it_is(tmp_path: Path) -> None:
     for place in (str(file), f"file://{file}"):
         assert TableKey.read(place).full_token() == KEY.full_token()
     file.write_bytes(b"short")
-    with pytest.raises(InvalidConfig, match="32 to 4096 bytes, this one 5"):
+    with pytest.raises(InvalidConfig, match="32 to 4096 bytes, not 5"):
         TableKey.read(str(file))
     file.write_bytes(bytes(5000))
     with pytest.raises(InvalidConfig, match="this one 4097"):
@@ -254,7 +254,7 @@ def test_a_tenant_with_too_many_calls_under_way_is_refused(
             calls = half_calls(channel, OWN, CALLS_PER_TENANT + 1, release)
             refused = next(grpc_error for call in calls[::-1] if (grpc_error := call.exception(30)) is not None)
             assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "the tenant has 512 calls of the state store under way: try again" in refused.details()
+            assert "the tenant has 512 pending calls to the state store, the maximum" in refused.details()
             connect(KEY.table_token(OTHER)).put(OTHER, b"k", b"v")
         finally:
             release.set()

@@ -155,7 +155,7 @@ def test_who_began_before_a_restoration_changes_nothing_any_more(
     tables.commit(TABLE, "u", "p", None, Position(1, 0), [], [OutboxEntry("o", 1, 1, b"x", Position(1, 0))], None)
     tables.keep(TABLE, 0)
     assert tables.restore(TABLE, 0, 2)
-    with pytest.raises(FencedByPosition, match="put back to that of an earlier version, by version 2"):
+    with pytest.raises(FencedByPosition, match="was restored to an earlier version by version 2"):
         write(Increment(b"n", 1))
     with pytest.raises(FencedByPosition):
         tables.commit(TABLE, "u", "p", Position(1, 0), Position(1, 1), [Increment(b"n", 1)], [], None)
@@ -230,7 +230,7 @@ def test_the_last_copies_are_kept_and_go_with_their_table(tables: TableClient, w
 def test_a_copy_has_no_name_that_may_be_asked_for(tmp_path: Path) -> None:
     store = TableStore.open(tmp_path)
     store.keep(TABLE, 1)
-    with pytest.raises(StateRefused, match="is not tenant/namespace/name"):
+    with pytest.raises(StateRefused, match="expected tenant/namespace/name"):
         store.read(f"{TABLE}:kept:1", [b"n"])
     store.close()
 
@@ -342,7 +342,7 @@ def test_others_read_and_write_while_a_copy_is_made_of_one_moment(
 def test_a_second_copy_waits_for_its_turn_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "TURN_WAIT_S", 0.05)
     store = TableStore.open(tmp_path)
-    with store._copies._turn, pytest.raises(StateStoreFailed, match="there is one at a time; ask again"):
+    with store._copies._turn, pytest.raises(StateStoreFailed, match="another state copy is in progress: retry later"):
         store.keep(TABLE, 1)
     store.keep(TABLE, 1)
     store.close()
@@ -359,7 +359,7 @@ def test_a_table_that_is_removed_meanwhile_fails_its_copy_alone(tmp_path: Path) 
         return submit(work, rows)
 
     store._copies._submit = drop_first
-    with pytest.raises(StateRefused, match="was removed while it was copied"):
+    with pytest.raises(StateRefused, match="was deleted while it was being copied"):
         store.keep(TABLE, 1)
     assert (store.kept(TABLE), store.names("", "")) == ([], [])
     store.close()

@@ -37,7 +37,7 @@ def write_until_it_fails(tables: TableClient, failure: str) -> int:
             text = str(error)
             break
     assert failure in text
-    assert "nothing of this call was kept" in text
+    assert "the call was rolled back" in text
     assert "\n" not in text
     return acknowledged
 
@@ -58,7 +58,7 @@ def test_full_disk_loses_nothing_and_goes_on_when_there_is_room() -> None:
         with running_service(directory / "state", before) as (service, tables):
             ballast = as_it_sees(service, directory) / "ballast"
             ballast.write_bytes(bytes(512 * KIB))
-            acknowledged = write_until_it_fails(tables, "is full; make room, then it goes on by itself")
+            acknowledged = write_until_it_fails(tables, "is full: free some space, writes then resume automatically")
             assert acknowledged > 10
             assert counted(tables) == acknowledged  # reads go on
             assert "is full" in str(tables.statistics()["failure"])
@@ -93,7 +93,7 @@ def test_file_locked_by_another_program_is_named_and_waited_for(
     write(Increment(b"n", 1))
     other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StateStoreFailed, match="is locked by another program; end that, then it goes on"):
+    with pytest.raises(StateStoreFailed, match="is locked by another program: stop that program, writes then resume"):
         tables.apply(TABLE, W, 1, [Increment(b"n", 1)])
     assert tables.read(TABLE, [b"n"])[0] is not None
     other.execute("ROLLBACK")
@@ -146,7 +146,7 @@ def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / FILE)
     other.execute("CREATE TABLE t (x)")
     other.close()
-    with pytest.raises(StateStoreFailed, match="is an SQLite file of another program; choose another data directory"):
+    with pytest.raises(StateStoreFailed, match="is an SQLite file of another program: choose another data directory"):
         TableServer.start(tmp_path)
 
 
@@ -155,7 +155,7 @@ def test_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
     later = sqlite3.connect(tmp_path / FILE)
     later.execute("PRAGMA user_version = 7")
     later.close()
-    with pytest.raises(StateStoreFailed, match="has format 7, ours is 2; use the version that wrote it"):
+    with pytest.raises(StateStoreFailed, match="has format 7, this version supports 2: use the version that wrote it"):
         TableServer.start(tmp_path)
 
 

@@ -145,18 +145,18 @@ def test_store_without_tls_is_told_of(authority: Authority, start: Start, connec
     server = start(None)
     client = connect(with_token(server.url.replace("bk://", "bk+ssl://"), "secret"), authority)
     reason = why_not(client)
-    assert reason.startswith(f"127.0.0.1:{server.port} does not speak TLS; give it tlsCertificateFilePath")
+    assert reason.startswith(f"127.0.0.1:{server.port} does not speak TLS: set tlsCertificateFilePath")
     assert "secret" not in reason
 
 
 def test_client_without_tls_is_told_of_it(authority: Authority, start: Start, connect: Connect) -> None:
     server = start(authority.issue("store"))
     reason = why_not(connect(server.url.replace("bk+ssl://", "bk://")))
-    assert reason == f"it speaks TLS; give bk+ssl://127.0.0.1:{server.port}"
+    assert reason == f"the server requires TLS: use bk+ssl://127.0.0.1:{server.port}"
 
 
 def test_nobody_listening_is_called_so(authority: Authority, connect: Connect) -> None:
-    with pytest.raises(StateStoreUnavailable, match=r"cannot be reached \(.*refused.*is `magnetar state-store`"):
+    with pytest.raises(StateStoreUnavailable, match=r"cannot be reached \(.*refused.*that `magnetar state-store`"):
         connect("bk+ssl://127.0.0.1:1", authority).statistics()
 
 
@@ -226,9 +226,10 @@ def test_broken_files_leave_the_former_certificate_in_force(
         now_s = 30.0
         assert read.changed() is None
     said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "the files of TLS have changed; new connections use them"
+    assert said[0] == "reloaded changed TLS files for new connections"
     assert all(
-        "the former ones stay in force: tlsCertificateFilePath" in one or "tlsKeyFilePath" in one for one in said[1:]
+        "continuing with the previous certificate: tlsCertificateFilePath" in one or "tlsKeyFilePath" in one
+        for one in said[1:]
     )
     assert len(said) == 3
 
@@ -239,11 +240,14 @@ def test_broken_files_leave_the_former_certificate_in_force(
         ({"key_file": ""}, "TLS of the state store requires tlsKeyFilePath"),
         ({"certificate_file": ""}, "TLS of the state store requires tlsCertificateFilePath"),
         ({"key_file": "/nowhere"}, "tlsKeyFilePath: cannot read /nowhere"),
-        ({"protocols": ("TLSv1.3",)}, "tlsProtocols: the state store speaks TLSv1.2 and TLSv1.3"),
-        ({"ciphers": ("X",)}, "tlsCiphers: the state store has its own choice"),
-        ({"trust_certs_file": "ca"}, "tlsTrustCertsFilePath: the state store asks every client"),
-        ({"trust_certs_file": "ca", "crl_file": "crl"}, "tlsCrlFilePath: the state store reads no such list"),
-        ({"requires_client_certificate": True}, "tlsRequireTrustedClientCertOnConnect requires tlsTrustCertsFilePath"),
+        (
+            {"protocols": ("TLSv1.3",)},
+            "tlsProtocols cannot be changed for the state store: expected TLSv1.2 and TLSv1.3",
+        ),
+        ({"ciphers": ("X",)}, "tlsCiphers is not supported by the state store"),
+        ({"trust_certs_file": "ca"}, "tlsTrustCertsFilePath has no effect on the state store"),
+        ({"trust_certs_file": "ca", "crl_file": "crl"}, "tlsCrlFilePath is not supported by the state store"),
+        ({"requires_client_certificate": True}, "tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(
@@ -255,7 +259,7 @@ def test_what_does_not_work_is_refused_by_name(
 
 def test_client_cannot_leave_the_certificate_unchecked() -> None:
     security = ClientSecurity(tls_allow_insecure_connection=True)
-    with pytest.raises(InvalidConfig, match=r"bk\+ssl://h:1: the certificate of a state store must always be trusted"):
+    with pytest.raises(InvalidConfig, match=r"bk\+ssl://h:1: tlsAllowInsecureConnection is not supported"):
         TableClient("bk+ssl://secret@h:1", security)
     TableClient("bk://h:1", security).close()
 
@@ -263,7 +267,7 @@ def test_client_cannot_leave_the_certificate_unchecked() -> None:
 def test_token_in_a_url_with_tls_is_not_shown() -> None:
     url = with_token("bk+ssl://h:1", "secret")
     assert (url, without_token(url), has_tls(url)) == ("bk+ssl://secret@h:1", "bk+ssl://h:1", True)
-    with pytest.raises(InvalidConfig, match=r"'bk\+ssl://…@h' is not") as caught:
+    with pytest.raises(InvalidConfig, match=r"invalid stateStorageServiceUrl 'bk\+ssl://…@h': expected") as caught:
         TableClient("bk+ssl://secret@h")
     assert "secret" not in str(caught.value)
 

@@ -124,9 +124,9 @@ def test_what_putstate_sets_querystate_shows(standalone: Server, key: str) -> No
 def test_wrong_calls_are_refused_in_one_line(standalone: Server) -> None:
     query(standalone, "nothing").refused("key 'nothing' doesn't exist.")
     cli(standalone, "functions", "querystate", "--name", "nobody", "-k", "k").refused("'nobody' is not found")
-    put(standalone, "no json").refused("--state is not JSON")
-    put(standalone, {"stringValue": "v"}).refused("names no key")
-    put(standalone, {"key": "k"}).refused("gives the key 'k' no value")
+    put(standalone, "no json").refused("--state is not valid JSON")
+    put(standalone, {"stringValue": "v"}).refused("has no key")
+    put(standalone, {"key": "k"}).refused("no value for key 'k'")
     put(standalone, {"key": "k", "text": "v"}).refused("unknown field text")
     put(standalone, {"key": "k" * 5000, "stringValue": "v"}).refused("4096")
 

@@ -99,9 +99,9 @@ def test_function_reaches_its_own_state_alone(guarded: Server) -> None:
     create(guarded, "spy", SPY, runtimeEnv="process")
     found = json.loads(answer(guarded, "spy", "public/default/victim"))
     assert found["own table"] == "public/default/spy"
-    assert "needs a token, and the caller has none" in found["no token, other"]
-    assert "needs a token, and the caller has none" in found["no token, own"]
-    assert "needs a token, and the caller has another one" in found["own token, other"]
+    assert "requires a token, and the caller sent none" in found["no token, other"]
+    assert "requires a token, and the caller sent none" in found["no token, own"]
+    assert "requires a token, and the caller sent an invalid one" in found["own token, other"]
     assert found["own token, own"] == "[None]"
 
 

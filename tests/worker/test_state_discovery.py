@@ -67,8 +67,8 @@ def test_a_broker_that_speaks_tls_only_announces_its_store(rest: Answers) -> Non
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({**OURS, "stateStorageServiceUrl": "http://h:4181"}, "is not bk://host:port"),
-        ({**OURS, "stateStorageServiceUrl": ["bk://h:4181"]}, "is not bk://host:port"),
+        ({**OURS, "stateStorageServiceUrl": "http://h:4181"}, "expected bk://host:port"),
+        ({**OURS, "stateStorageServiceUrl": ["bk://h:4181"]}, "expected bk://host:port"),
         ({**OURS, "brokerServiceUrl": "h:6650"}, "service URL 'h:6650': unsupported scheme none"),
         ({**OURS, "brokerServiceUrlTls": {"a": 1}}, "unsupported scheme none"),
     ],
