@@ -1,4 +1,4 @@
-"""Combines kinds of functions that are not called message by message with a settlement's maker."""
+"""Combine a settlement's maker with kinds of functions that are not called message by message."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def arrange(calls: Calls, loaded: LoadedFunction, maker: Maker, spec: InstanceSp
     """Set up ``calls`` for the kind of the function.
 
     Args:
-        calls: calls of the function.
+        calls: the function's calls, to be changed.
         loaded: the function.
-        maker: maker of the settlement: a `PieceMaker`, or a `ResultMaker` under EFFECTIVELY_ONCE.
-        spec: the instance.
+        maker: the settlement's maker: a `PieceMaker`, or a `ResultMaker` under EFFECTIVELY_ONCE.
+        spec: the instance's spec.
         watch: detects async calls that block their loop.
 
     Raises:
-        FunctionLoadError: a setting does not apply to this kind.
+        FunctionLoadError: a setting does not apply to this kind of function.
     """
     limit = async_calls_max(spec, loaded.kind)
     if loaded.kind is Kind.GENERATOR and isinstance(maker, PieceMaker):

@@ -1,11 +1,11 @@
-"""Calls of an async function: many concurrently, one at a time per key, each with its own message in the context.
+"""Concurrent calls of an async function, one at a time per key, each with its own message in the context.
 
-Design: the calls are tasks of an event loop on the function's thread. They start in the order of their messages, up to
-a limit, and calls of the same key run one after the other. A context variable identifies the call of a task, also for
-tasks and coroutines that the function starts itself, so that one context object serves all of them.
+Design: the calls are tasks of an event loop on the function's thread. They start in message order, up to a limit, and
+calls with the same key run one after the other. A context variable identifies the call of a task, including tasks and
+coroutines that the function starts, so that all calls share one context object.
 
-State changes of a call are private until it has succeeded, and are only then merged with those of other calls
-(`StateSession`): a failed call leaves none. It reads the state as of its first access.
+State changes of a call are private until it succeeds, and are only then merged with those of other calls
+(`StateSession`); a failed call leaves no changes. A call reads the state as of its first access.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from .values.writers import follow
 
 
 class OneCall:
-    """A call of an async function on one message.
+    """One call of an async function.
 
     Attributes:
-        unit: the unit of the message.
-        position: position of the message in the unit.
+        unit: unit of the message.
+        position: the message's position in the unit.
         key: calls with equal keys run one after the other; None for no key.
         serde: decodes the message.
-        owner: arbitrary value of the code that created the call.
-        outputs: encoded outputs; of a generator, those not taken yet.
-        size: bytes of the outputs.
+        owner: arbitrary value set by the creator of the call.
+        outputs: encoded outputs; for a generator, only those not taken yet.
+        size: size of the outputs in bytes.
         failure: why the call failed, with the message's position; None if it succeeded.
-        is_skipped: the function was not called because the message was given up.
-        is_given_up: the call was cancelled because the thread is stopping; the message is redelivered.
-        is_over: the call has ended, with any result.
+        is_skipped: whether the function was not called, because the message was given up.
+        is_given_up: whether the call was cancelled because the thread is stopping; the message is redelivered.
+        is_over: whether the call has ended, with any result.
         busy_s: duration in seconds.
-        published: requests published through the context, where the owner decides when they are sent.
+        published: requests published through the context, if the owner decides when they are sent.
         tickets: tickets of requests published through the context.
-        state: state read and changed by the call; None before its first access.
+        state: the call's view of the state; None before the first access.
     """
 
     __slots__ = (
@@ -89,19 +89,19 @@ _current: ContextVar[OneCall | None] = ContextVar("call", default=None)
 
 
 def current_call() -> OneCall | None:
-    """Return the call of the current task, or of a task that it started; the call may be over."""
+    """Return the call that the current task belongs to, or None; the call may have ended."""
     return _current.get()
 
 
 def key_of(entry: ReceivedEntry, index: int) -> object:
-    """Return the key of a message, or None: the ordering key, else the partition key."""
+    """Return a message's ordering key, else its partition key, or None."""
     headers = entry.headers
     header = entry.metadata if headers is None else headers[index]
     return header.ordering_key or header.partition_key or None
 
 
 class AsyncCall(BatchCall):
-    """An async function, or an async generator function, with its SerDes.
+    """Caller of an async function or async generator function, including its SerDes.
 
     Attributes:
         limit_s: time limit of a call; None for no limit.
@@ -110,19 +110,19 @@ class AsyncCall(BatchCall):
     limit_s: float | None = None
 
     def __init__(self, function: Callable[..., Any], context: Any, output: SerDe) -> None:
-        """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
+        """Create a caller of ``function(value)``, or of ``function(value, context)`` with a context."""
         super().__init__(function, context, output)
         self.session = None if context is None else context.session
 
     async def process(self, call: OneCall, made: Callable[[OneCall], Any]) -> None:
-        """Call the function on a message, and store outputs or failure in the call.
+        """Call the function on a message, and store the outputs or the failure in the call.
 
         Args:
-            call: call of the message.
-            made: called when a generator has yielded an output; its result is awaited if not None.
+            call: call to process.
+            made: called after each output of a generator; its result is awaited unless it is None.
 
         Raises:
-            BaseException: the call was cancelled, or its exception does not concern its message alone.
+            BaseException: the call was cancelled, or raised an exception that concerns more than its message.
         """
         _current.set(call)
         failures: list[Failure] = []
@@ -151,10 +151,10 @@ class AsyncCall(BatchCall):
             raise
         except BaseException as raised:  # see NOT_OF_ONE_MESSAGE
             if isinstance(raised, GeneratorExit) and not _is_on_loop():
-                raise  # Python drops the coroutine with its closed loop
+                raise  # Python closes the coroutine of a closed loop
             error: BaseException = raised
             if limit.expired():
-                error = TimeoutError(f"the call was cancelled after {self.limit_s:g} s, its limit (runTimeLimitMs)")
+                error = TimeoutError(f"the call exceeded its limit of {self.limit_s:g} s (runTimeLimitMs)")
             call.fail(error)
         finally:
             call.busy_s = time.perf_counter() - began_s
@@ -178,12 +178,12 @@ def _is_on_loop() -> bool:
 
 
 def branch_of(session: StateSession) -> StateSession:
-    """Return a session for one call: it reads from ``session``, and keeps its changes private."""
+    """Return a session for one call that reads from ``session`` and keeps its changes private."""
     return StateSession(lambda keys: Reading([session.get_state(key.decode()) for key in keys], 1))
 
 
 def _merge(branch: StateSession, session: StateSession) -> None:
-    """Merge the changes of a call into a session: all, or none if one is rejected."""
+    """Merge all changes of a call into a session, or none if one is rejected."""
     branch.begin()
     changes = branch.take()
     if changes is None:
@@ -203,25 +203,25 @@ def _merge(branch: StateSession, session: StateSession) -> None:
 
 
 class CallRecorder(Protocol):
-    """Records calls after the process ended during one; see `deaths.careful.CarefulCalls`."""
+    """Records calls after one has ended the process (`deaths.careful.CarefulCalls`)."""
 
     is_on: bool
 
     def is_alone(self, unit: Unit, position: int) -> bool:
-        """Return whether the message at a position must be the only one in flight."""
+        """Return whether no other message may be in flight with the one at a position."""
 
     def given_up(self, unit: Unit, position: int) -> Exception | None:
-        """Return why the message at a position was given up, or None."""
+        """Return why the message at a position has been given up, or None."""
 
     def in_flight(self, unit: Unit, position: int, end: int) -> AbstractContextManager[None]:
-        """Record that messages are in flight."""
+        """Record the messages from ``position`` to before ``end`` as in flight."""
 
 
 class CallRunner:
-    """Runs calls on the event loop of the function's thread; used only there.
+    """Runs calls on the event loop of the function's thread; not thread-safe.
 
     Attributes:
-        fatal: error of a call that ends the instance.
+        fatal: error of a call that ends the instance, or None.
     """
 
     def __init__(
@@ -233,15 +233,15 @@ class CallRunner:
         skips: Callable[[OneCall], bool] = lambda call: False,
         careful: CallRecorder | None = None,
     ) -> None:
-        """Prepare.
+        """Create a runner of async calls.
 
         Args:
-            call: the function.
+            call: caller of the function.
             limit: maximum number of concurrent calls.
-            ended: called with each call that has ended.
-            made: see `AsyncCall.process`.
-            skips: checked at the start of a call: whether to end it without a result.
-            careful: records calls after the process ended during one; None if such deaths are not counted.
+            ended: called with each call that has ended, whatever the result.
+            made: passed to `AsyncCall.process`.
+            skips: called at the start of a call; if it returns true, the call ends without a result.
+            careful: records calls after one has ended the process; None if such deaths are not counted.
         """
         self.fatal: BaseException | None = None
         self._call = call
@@ -250,16 +250,16 @@ class CallRunner:
         self._made = made
         self._skips = skips
         self._careful = careful
-        self._alone: OneCall | None = None  # the call that excludes all others
+        self._alone: OneCall | None = None  # call that must run alone
         self._ready: deque[OneCall] = deque()
-        self._behind: dict[object, deque[OneCall]] = {}  # by the key of a ready or running call
+        self._behind: dict[object, deque[OneCall]] = {}  # calls waiting for a ready or running call of the same key
         self._owned = TaskSet("async calls")
-        self._tasks: set[asyncio.Task[None]] = set()  # of unfinished calls
+        self._tasks: set[asyncio.Task[None]] = set()  # tasks of unfinished calls
         self._is_paused = False
         self._is_ending = False
 
     def add(self, call: OneCall) -> None:
-        """Queue a call to run after those added before, as far as limit and keys allow; then call `start`."""
+        """Queue a call, to be started by `start` in order, as far as limit and keys allow."""
         if call.key is None:
             self._ready.append(call)
         elif (behind := self._behind.get(call.key)) is not None:
@@ -269,7 +269,7 @@ class CallRunner:
             self._ready.append(call)
 
     def start(self) -> None:
-        """Start the calls that may run now."""
+        """Start all calls that may run now."""
         while self._ready and len(self._tasks) < self._limit and not self._is_paused and not self._is_ending:
             if self._careful is not None and self._careful.is_on and not self._has_room(self._careful):
                 return
@@ -277,7 +277,7 @@ class CallRunner:
             self._tasks.add(self._owned.start(self._run(call), "call", awaited_elsewhere))
 
     def _has_room(self, careful: CallRecorder) -> bool:
-        """Return whether the next call may run beside the current ones."""
+        """Return whether the next call may run concurrently with the current ones."""
         call = self._ready[0]
         if self._alone is None and careful.is_alone(call.unit, call.position) and not self._tasks:
             self._alone = call
@@ -317,7 +317,7 @@ class CallRunner:
                 call.fail(RuntimeError("the call was cancelled by its own code"))
         except InstanceStopping:
             call.is_given_up = True
-        except BaseException as error:  # noqa: BLE001  it ends the instance, not the loop
+        except BaseException as error:  # noqa: BLE001  must end the instance, not the loop
             self.fatal = self.fatal or error
             call.is_given_up = True
         call.is_over = True
@@ -336,11 +336,11 @@ class CallRunner:
         self.start()
 
     async def end(self, grace_s: float, cancel_s: float = 1.0) -> None:
-        """Start no more calls, and wait until all have ended; cancel those that take too long.
+        """Start no more calls, wait for running ones, and cancel those that take too long.
 
         Args:
-            grace_s: time for the calls to end by themselves.
-            cancel_s: time for cancelled calls to end; calls still running then are abandoned.
+            grace_s: time for running calls to finish.
+            cancel_s: time for cancelled calls to finish; after that they are abandoned.
         """
         self._is_ending = True
         if self._tasks and self.fatal is None:
@@ -352,7 +352,7 @@ class CallRunner:
 
 
 def close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel a function's remaining tasks on its event loop, and close it; does not wait for threads."""
+    """Cancel the remaining tasks of a function's event loop, and close the loop without waiting for threads."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Async functions with results per entry: the calls of one entry run concurrently, and are awaited together."""
+"""Run async functions with one result per entry: an entry's calls run concurrently and are awaited together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .unit import Unit
 
 
 class AsyncSteps:
-    """Calls an async function on units; see `function_thread.Calls.steps`."""
+    """Calls an async function on units; `steps` is a `function_thread.Calls.steps`."""
 
     def __init__(
         self,
@@ -27,15 +27,15 @@ class AsyncSteps:
         *,
         in_order: bool,
     ) -> None:
-        """Prepare.
+        """Create a caller of an async function.
 
         Args:
-            call: the function.
-            loop: its event loop; closed by `close`.
+            call: caller of the function.
+            loop: the function's event loop, closed by `close`.
             limit: maximum number of concurrent calls.
             watch: detects calls that block the loop.
             take: called with each call, in message order, when all have ended.
-            in_order: one message after the other.
+            in_order: whether messages are processed one at a time.
         """
         self._call = call
         self._loop = loop
@@ -55,10 +55,10 @@ class AsyncSteps:
         close_loop(self._loop)
 
     def steps(self, thread: FunctionThread, source: Source, unit: Unit) -> Steps:
-        """Call the function on all messages of a unit; yields once, or not at all if the thread was stopped.
+        """Call the function on all messages of a unit; yield once, or not at all if the thread was stopped.
 
         Raises:
-            BaseException: raised by a call to end the instance.
+            BaseException: a call raised an exception that ends the instance.
         """
         calls = [
             OneCall(unit, position, source.topic if self._in_order else key_of(entry, index), source.serde)

@@ -1,10 +1,10 @@
-"""Calls a function on a run of messages: bytes in, bytes out, failures by position. No I/O, no threads.
+"""Call a function on a run of messages: bytes in, bytes out, failures by position, without I/O or threads.
 
-Design: a Python statement per message costs as much as the user's function, so none runs. Decoding, calling and
+Design: a Python statement per message costs as much as the user's function, so it is avoided. Decoding, calling and
 encoding each run over the messages inside the interpreter's own `map`, and our Python code runs only where a message
-fails: `list.extend` keeps the items before an exception, so the failed position is the length of the list, and the
-iterator continues after it. Nor is the context updated per message: when the function uses it, it gets the position
-from the iterator over the values.
+fails. `list.extend` retains the items before an exception, so the failed position is the length of the list, and the
+iterator continues after it. The context is not updated per message either: when the function uses it, the position is
+derived from the iterator over the values.
 
 Rejected: a `for` loop with `try` inside (three times the cost), and stopping at a failure and calling again with a copy
 of the rest (quadratic if every message fails).
@@ -27,25 +27,26 @@ from .stopping import InstanceStopping
 from .unit import Unit
 
 NOT_OF_ONE_MESSAGE = (StateUnavailable, InstanceStopping)
-"""Exceptions that every other message would raise, too. Any other exception fails only its message, including
+"""Exceptions that every other message would also raise. Any other exception fails only its message, including
 SystemExit and KeyboardInterrupt: they come from the function's code, because signals reach only the main thread.
 """
 
 
 class Blame(Enum):
-    """The cause of a failure, which decides its counter."""
+    """The cause of a failure, which determines the counter."""
 
-    USER = "the function raised, or returned what its output SerDe does not take"
-    SYSTEM = "the message could not be made a value, or its output could not be sent"
+    USER = "the function raised an exception, or returned a value that its output SerDe rejects"
+    SYSTEM = "the message could not be decoded, or its output could not be sent"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A message without a result.
+    """The failure of one message.
 
     Attributes:
-        position: position of the message in the run.
-        error: the exception.
+        position: the message's position in the run.
+        error: exception.
+        blame: cause of the failure.
     """
 
     position: int
@@ -58,9 +59,9 @@ class Results:
     """The results of a run.
 
     Attributes:
-        outputs: the output bytes of each message, or None without an output; with ``counts``, all outputs of the first
-            message, then those of the second, and so on.
-        failures: the messages that failed; they have no outputs.
+        outputs: the output of each message as bytes, or None without an output; with ``counts``, all outputs of the
+            first message, then those of the second, and so on.
+        failures: failed messages, which have no outputs.
         counts: number of outputs per message; None if each has at most one.
     """
 
@@ -75,7 +76,7 @@ class Results:
 
 
 class Place:
-    """The current message of the run; readable only while the function is called."""
+    """Position of the current message of a run, valid only during a function call."""
 
     __slots__ = ("_count", "_order", "_runs", "_values")
 
@@ -86,36 +87,36 @@ class Place:
         self._runs = 0
 
     def enter(self, values: Iterator[Any], order: Sequence[int]) -> None:
-        """Follow an iterator over the values at the positions ``order`` of the run."""
+        """Follow an iterator over values; ``order`` has the position of each value in the run."""
         self._runs += 1
         self._values = values
         self._order = order
         self._count = len(order)
 
     def at(self) -> tuple[int, int] | None:
-        """Return a value that identifies the current call, None outside of calls (from any thread)."""
+        """Return a value that identifies the current call, or None outside calls (from any thread)."""
         index = self._count - length_hint(self._values) - 1
         return (self._runs, index) if index >= 0 else None
 
     def leave(self) -> None:
-        """End the run."""
+        """Leave the current run."""
         self.enter(iter(()), ())
 
     @property
     def position(self) -> int:
-        """Position of the last message handed out, -1 outside of a run."""
+        """Position of the current message, or -1 outside a run."""
         index = self._count - length_hint(self._values) - 1
         return self._order[index] if index >= 0 else -1
 
 
 class BatchCall:
-    """A function with its input and output SerDes.
+    """Caller of a function, including its output SerDe.
 
     Attributes:
-        place: position of the current message.
+        place: the current message's position.
         step: number of messages per run; 0 for as many as take a few milliseconds.
-        is_watched: whether `place` is needed although the function takes no context.
-        session: the function's state changes; a call that raises leaves none. None without state.
+        is_watched: whether `place` is updated even if the function takes no context.
+        session: the function's state, in which a call that raises leaves no changes; None without state.
     """
 
     step = 0
@@ -123,7 +124,7 @@ class BatchCall:
     session: StateSession | None = None
 
     def __init__(self, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
-        """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
+        """Create a caller of ``function(value)``, or of ``function(value, context)`` with a context."""
         self.place = self._make_place()
         self._function = function
         self._context = context
@@ -134,13 +135,13 @@ class BatchCall:
         return Place()
 
     def follow(self, unit: Unit, position: int) -> None:
-        """Record that a unit's messages from a position on come next; only used by traced calls."""
+        """Announce that the next messages are those of a unit from ``position`` on; used by traced calls only."""
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
         """Process messages in order.
 
         Args:
-            messages: received messages.
+            messages: messages as received.
             source: decodes them.
         """
         failures: list[Failure] = []
@@ -161,12 +162,12 @@ class BatchCall:
         return Results(spread, failures)
 
     def call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
-        """Call the function on values, without encoding.
+        """Call the function on values, without encoding the results.
 
         Args:
-            values: arguments.
+            values: arguments of the calls.
             order: position of each value in the run.
-            failures: receives the calls that raised, by index in ``values``; their results are None.
+            failures: list for calls that raised, by index in ``values``; their results are None.
         """
         iterator = iter(values)
         if self._context is None and not self.is_watched:
@@ -185,11 +186,11 @@ class BatchCall:
                 session.begin_call()
 
     def encode(self, returned: list[Any], failures: list[Failure]) -> list[bytes | None]:
-        """Encode return values; None stays None, and replaces values that cannot be encoded.
+        """Encode return values; None remains None, and replaces values that cannot be encoded.
 
         Args:
-            returned: the values.
-            failures: receives the values that cannot be encoded, by index in ``returned``.
+            returned: return values.
+            failures: list for values that cannot be encoded, by index in ``returned``.
         """
         if self._output_all is not None:
             encoded = self._output_all.serialize_all(returned)
@@ -204,7 +205,7 @@ class BatchCall:
 
 
 def decode(messages: Sequence[bytes], source: SerDe, failures: list[Failure]) -> list[Any]:
-    """Decode messages; one that cannot be decoded becomes None and is added to ``failures``."""
+    """Decode messages; failures become None and are added to ``failures``."""
     if takes_batches(source):
         values = cast(BatchSerDe, source).deserialize_all(messages)
         if values is not None:
@@ -221,9 +222,9 @@ def _bytes(output: object) -> bytes:
 def _collect(
     results: Iterator[Any], count: int, failures: list[Failure], blame: Blame, session: StateSession | None = None
 ) -> list[Any]:
-    """Return ``count`` results, with None and a failure for each failed call; undo their changes in a session.
+    """Collect ``count`` results, with None and a failure for each failed call, whose state changes are undone.
 
-    A failing call has consumed its argument, so the iterator simply continues.
+    The iterator continues after a failure, because the failed call has consumed its argument.
     """
     collected: list[Any] = []
     while True:

@@ -1,4 +1,4 @@
-"""Calls batch functions: a list of values in, a list of outputs out, failures by item."""
+"""Call batch functions: a list of values in, a list of outputs out, failures by item."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, Place
 
 
 class BatchPlace(Place):
-    """The message of a call's list that the function has selected for the context."""
+    """The message that a batch function has selected for its context."""
 
     __slots__ = ("_chosen",)
 
     def __init__(self) -> None:
-        """Start outside of any call."""
+        """Create a place outside any call."""
         super().__init__()
         self._chosen = -1
 
     def enter_list(self, order: Sequence[int]) -> None:
-        """Start a call with the messages at the positions ``order`` of the run."""
+        """Start a call with the messages at the positions in ``order``."""
         self._runs += 1
         self._order, self._chosen = order, -1
 
     def at(self) -> tuple[int, int] | None:
-        """Return a value that identifies the current call, None outside of calls."""
+        """Return a value that identifies the current call, or None outside calls."""
         return (self._runs, 0) if self._order else None
 
     def choose(self, index: int) -> None:
@@ -37,39 +37,39 @@ class BatchPlace(Place):
             InvalidConfig: the index is out of range.
         """
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self._order):
-            raise InvalidConfig(f"context.at({index!r}): the call was given {len(self._order)} values; give an index")
+            raise InvalidConfig(f"invalid index {index!r} for context.at: the call has {len(self._order)} values")
         self._chosen = index
 
     @property
     def position(self) -> int:
-        """Position of the selected message, -1 outside of a call.
+        """Position of the selected message, or -1 outside a call.
 
         Raises:
-            InvalidConfig: none was selected.
+            InvalidConfig: no message was selected.
         """
         if not self._order:
             return -1
         if self._chosen < 0:
             raise InvalidConfig(
-                f"a batch function is called with {len(self._order)} messages at once; say which of them by"
-                " context.at(index) before, as in context.at(0).get_message_key()"
+                f"this call of a batch function has {len(self._order)} messages: select one with"
+                " context.at(index) first, as in context.at(0).get_message_key()"
             )
         return self._order[self._chosen]
 
 
 class BatchFunctionCall(BatchCall):
-    """A batch function with its SerDes."""
+    """Caller of a batch function."""
 
     place: BatchPlace
 
     def __init__(self, function: Callable[..., Any], context: Context | None, output: SerDe, messages_max: int) -> None:
-        """Prepare calls of ``function(values)``, or of ``function(values, context)`` if there is a context.
+        """Create a caller of ``function(values)``, or of ``function(values, context)`` with a context.
 
         Args:
-            function: takes and returns a list.
-            context: second argument; None for none.
+            function: function that takes and returns a list.
+            context: second argument of the function, or None.
             output: encodes the outputs.
-            messages_max: maximum messages per call.
+            messages_max: maximum number of messages per call.
         """
         super().__init__(function, context, output)
         self.step = messages_max
@@ -78,7 +78,7 @@ class BatchFunctionCall(BatchCall):
         return BatchPlace()
 
     def call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
-        """Call the function on values; as `BatchCall.call`."""
+        """Call the function on lists of up to ``messages_max`` values."""
         returned: list[Any] = []
         for begin in range(0, len(values), self.step):
             part = values[begin : begin + self.step]
@@ -110,17 +110,17 @@ class BatchFunctionCall(BatchCall):
 
 
 def _items_of(returned: Any, count: int) -> list[Any]:
-    """Return the items of a function's result for a number of values."""
+    """Return a function's result as one item per value."""
     if returned is None:
         return [None] * count
     if not isinstance(returned, list | tuple):
         raise TypeError(
-            f"the batch function was given {count} values and returned {type(returned).__name__}; it must return a list"
-            " with one item for each, or None"
+            f"the batch function received {count} values and returned {type(returned).__name__}: return a list with one"
+            " item per value, or None"
         )
     if len(returned) != count:
         raise ValueError(
-            f"the batch function was given {count} values and returned {len(returned)} items; it must return one for"
-            " each, None where there is no output"
+            f"the batch function received {count} values and returned {len(returned)} items: return one item per value,"
+            " None for values without output"
         )
     return list(returned)

@@ -1,4 +1,4 @@
-"""The context of an async function: one object for all current calls, each of which sees its own message and state."""
+"""The context of an async function: one object for all calls, each of which sees its own message and state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .stats import InstanceStats
 
 
 class CallContext(FunctionContext):
-    """The context of one instance; its message is that of the calling task.
+    """Context whose current message is the calling task's.
 
     Attributes:
-        session: the function's state; None without a state store.
+        session: the function's state, or None without a state store.
     """
 
     def __init__(
@@ -33,31 +33,31 @@ class CallContext(FunctionContext):
         make_serde: Callable[[str], SerDe],
         state: StateSession | None = None,
     ) -> None:
-        """Prepare, on the function's thread; see `FunctionContext`."""
+        """Create the context on the function's thread, with the arguments of `FunctionContext`."""
         super().__init__(spec, stats, outside, logger, make_serde)
         self.session = state
         self._thread = get_ident()
         if state is not None:
-            state.begin()  # permanently: which calls are accepted is decided here
+            state.begin()  # permanently, because this class decides which calls are accepted
 
     def leave(self) -> None:
         """Do nothing: each call identifies its own message."""
 
     def _call(self) -> OneCall | None:
-        """Return the call of the current task, or None if it is over or the task has none."""
+        """Return the current task's call, or None if it has ended or the task has none."""
         call = current_call()
         return None if call is None or call.is_over or get_ident() != self._thread else call
 
     def _message(self) -> tuple[ReceivedEntry, int]:
         call = self._call()
         if call is None:
-            raise ClosedError(outside_of_call("get_…", "the message is known only while it is processed"))
+            raise ClosedError(outside_of_call("get_…", "the message is available only while it is processed"))
         return call.unit.locate(call.position)
 
     def _state(self, method: str) -> StateSession:
         call = self._call()
         if call is None:
-            raise InvalidConfig(outside_of_call(method, "what it reads and writes belongs to the message at hand"))
+            raise InvalidConfig(outside_of_call(method, "state changes belong to the message being processed"))
         if call.state is None:
             assert self.session is not None
             call.state = branch_of(self.session)

@@ -1,4 +1,4 @@
-"""State shared by the parts of one instance: its spec, counters, log, tasks, and its end."""
+"""State shared by the parts of one instance: spec, counters, log, tasks, and why it ended."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .turns import Turns
 
 
 class Mailbox:
-    """Actions for one event loop, in the order of `post` calls."""
+    """Runs actions from any thread on one event loop, in the order of `post` calls."""
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        """Prepare, on the event loop.
+        """Create a mailbox for the running event loop.
 
         Args:
-            on_error: called with exceptions of actions; later actions still run.
+            on_error: called with the exception of an action; later actions still run.
         """
         self._loop = asyncio.get_running_loop()
         self._on_error = on_error
@@ -50,25 +50,25 @@ class Mailbox:
 
 
 class InstanceCore:
-    """One instance as its settlement sees it.
+    """The state of one instance that its parts share.
 
     Attributes:
-        spec: the instance to run.
+        spec: the instance's spec.
         client: connects to the broker.
         endpoints: opens inputs and outputs.
-        guard: of everything that is opened; None without an instance lock.
+        guard: guard of all producers and consumers; None without an instance lock.
         hiding: removes secrets from log and status.
-        stats: its counters.
+        stats: the instance's counters.
         log: the instance's log.
-        encryption: its keys, once they are loaded.
-        loop: its event loop.
-        mailbox: takes actions from other threads to run on the loop.
-        tasks: those that take input, and others that end before the function does.
-        ended: why the instance ends, once it does; empty if it was stopped.
-        opening: what is being opened, for the reason if that fails.
-        is_broken: whether something failed that what follows depends on.
-        thread_id: of the function's thread, once it has begun.
-        turns: of the functions that share the process; None if it is the instance's own.
+        encryption: the instance's encryption keys, once they are loaded.
+        loop: the instance's event loop.
+        mailbox: runs actions of other threads on the loop.
+        tasks: tasks that take input, and others that must end before the function.
+        ended: reason why the instance ended, set when it ends; empty if it was stopped.
+        opening: description of the resource being opened, for errors.
+        is_broken: whether a failure makes it impossible to finish work in progress.
+        thread_id: id of the function's thread, once it has started.
+        turns: turns of the functions that share the process; None if the instance has its own process.
         call_died: called with the reason if the instance ends because of the call in flight.
         is_abandoned: whether the function did not return after a stop request.
     """
@@ -82,7 +82,7 @@ class InstanceCore:
         guard: Guard | None,
         turns: Turns | None = None,
     ) -> None:
-        """Prepare, on the client's event loop."""
+        """Create the core on the client's event loop."""
         self.turns = turns
         self.is_abandoned = False
         self.call_died: Callable[[str], object] = str
@@ -104,11 +104,11 @@ class InstanceCore:
         self.thread_id: int | None = None
 
     def end(self, reason: str) -> None:
-        """Stop the instance with a reason for its status; empty if a stop was requested."""
+        """End the instance with a reason for its status, which is empty if a stop was requested."""
         settle(self.ended, self.hiding(encodable(reason)))
 
     def failed(self, error: BaseException) -> None:
-        """End the instance because a part of it failed, which would not be reported otherwise."""
+        """End the instance because of an error that would not be reported otherwise."""
         self.end(reason_of(error))
 
     def _action_failed(self, error: Exception) -> None:
@@ -121,16 +121,16 @@ class InstanceCore:
         self.log.write("ERROR", text)
 
     def callback_failed(self, error: BaseException) -> None:
-        """Count and log an exception of a `context.publish` callback (from any thread)."""
-        self.user_failed(f"callback of publish failed: {format_error(error)}")
+        """Count and log an exception raised by a `context.publish` callback (from any thread)."""
+        self.user_failed(f"publish callback failed: {format_error(error)}")
 
     def system_failed(self, text: str, count: int = 1) -> None:
-        """Count failures outside the function, and log a line about them (from any thread)."""
+        """Count failures outside the function, and log them on one line (from any thread)."""
         self.stats.system_exception(text, now_ms(), count)
         self.log.write("ERROR", text)
 
     def report(self, level: str, text: str) -> None:
-        """Log a line, and count it if it is an error (from any thread)."""
+        """Log a line, and count it if its level is ERROR (from any thread)."""
         if level == "ERROR":
             self.system_failed(text)
         else:

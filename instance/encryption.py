@@ -1,12 +1,12 @@
-"""The keys of one instance: the readers named in its `cryptoConfig`s, and the keys of inputs and outputs.
+"""Encryption of one instance: key readers of its `cryptoConfig`s, and keys of inputs and outputs.
 
-Everything that the instance writes is encrypted with the keys of `producerConfig`: outputs, messages published by the
-context, dead letters and the log topic. Without such keys (sinks never have any), letters and logs, and everything that
-a sink writes, use the `encryptionKeys` of the inputs.
+Everything that the instance writes is encrypted with the keys of `producerConfig`: outputs, messages published through
+the context, dead letters and the log topic. Without such keys (sinks never have any), letters, logs and everything that
+a sink writes use the `encryptionKeys` of the inputs.
 
-An entry that cannot be decrypted is never lost with action FAIL, which is the default, even without a `cryptoConfig`.
-On a subscription whose order matters nothing after it may be processed: the instance ends there, and its status has the
-reason. On others it is redelivered later, and processing continues.
+With action FAIL, the default even without a `cryptoConfig`, an entry that cannot be decrypted is never lost. On an
+ordered subscription later entries must not be processed: the instance ends, and its status has the reason. On others
+the entry is redelivered later, and processing continues.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from ..client.encryption.encryption import Encryption
 
 LOGGED_EVERY = 1000
-"""One log line per this number of undecryptable entries with the same reason."""
+"""Undecryptable entries with the same reason per log line."""
 LEAST_PAUSE_S = 1.0
-_NO_PACKAGE = Path()  # a built-in connector has none
+_NO_PACKAGE = Path()  # a built-in connector has no package
 
 
 class InstanceEncryption:
-    """The readers of one instance; loaded on the function's thread, then used on the event loop.
+    """The key readers of one instance; loaded on the function's thread, then used on the event loop.
 
     Attributes:
-        sealing: encrypts entries that are sealed before they are sent, in any thread; None if they are not encrypted,
-            or before `open_sealing`.
+        sealing: encrypts entries that are sealed before sending, in any thread; None without encryption, or before
+            `open_sealing`.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class InstanceEncryption:
         log: Callable[[str, str], None],
         end: Callable[[str], None],
     ) -> None:
-        """Prepare; `load` creates the readers.
+        """Create the encryption of an instance; `load` creates the readers.
 
         Args:
-            spec: the instance.
+            spec: the instance's spec.
             stats: counts undecryptable entries.
-            log: takes a level and a line.
-            end: stops the instance with a reason.
+            log: writes a log line, given level and text.
+            end: ends the instance with a reason.
         """
         details = spec.details
         self.sealing: Encryption | None = None
@@ -77,11 +77,11 @@ class InstanceEncryption:
         self._reason = ""
 
     def load(self, home: Home) -> None:
-        """Create the readers, on the function's thread.
+        """Create the key readers, on the function's thread.
 
         Raises:
             FunctionLoadError: a class is missing or is not a key reader.
-            Exception: raised by a class of the package.
+            Exception: a class of the package raised an exception.
         """
         for crypto in (*self._inputs.values(), self._output, self._letters):
             key = _key_of(crypto)
@@ -91,11 +91,11 @@ class InstanceEncryption:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writing(self, config: ProducerConfig) -> ProducerConfig:
-        """Return the producer config of outputs and published messages: encrypted if keys are configured."""
+        """Return the producer config of outputs and published messages, with encryption if configured."""
         return self._encrypted(config, self._output)
 
     def letters(self, config: ProducerConfig) -> ProducerConfig:
-        """Return the producer config of dead letters and log lines."""
+        """Return the producer config of dead letters and log lines, with encryption if configured."""
         return self._encrypted(config, self._letters)
 
     def _encrypted(self, config: ProducerConfig, crypto: CryptoSpec | None) -> ProducerConfig:
@@ -104,21 +104,21 @@ class InstanceEncryption:
         return replace(
             config,
             encryption_keys=tuple(crypto.producerEncryptionKeyName),
-            crypto_key_reader=self._readers[_key_of(crypto)],  # without a reader nothing may be sent
+            crypto_key_reader=self._readers[_key_of(crypto)],  # sending requires a reader
             crypto_failure_action="SEND" if crypto.producerCryptoFailureAction == CryptoSpec.SEND else "FAIL",
         )
 
     async def open_sealing(self) -> None:
-        """Create the first data key for entries that are sealed before sending, if outputs are encrypted.
+        """Create the data key for entries that are sealed before sending, if outputs are encrypted.
 
         Cancellation: safe.
 
         Raises:
-            CryptoError: a public key is missing, and nothing may be sent unencrypted.
+            CryptoError: a public key is missing, and sending unencrypted entries is not allowed.
         """
         if self._output is None or self.sealing is not None:
             return
-        from ..client.encryption.encryption import Encryption  # only import the library if encryption is used
+        from ..client.encryption.encryption import Encryption  # import the library only if encryption is used
 
         config = self.writing(ProducerConfig())
         assert config.crypto_key_reader is not None
@@ -131,7 +131,7 @@ class InstanceEncryption:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def reading(self, config: ConsumerConfig, topic: str) -> ConsumerConfig:
-        """Return the consumer config of an input: with its keys, if any, and without losing undecryptable entries."""
+        """Return the consumer config of an input, with its keys and the handling of undecryptable entries."""
         crypto = self._inputs.get(topic)
         action: ConsumerCryptoFailureAction = "FAIL"
         if crypto is not None:
@@ -158,15 +158,15 @@ class InstanceEncryption:
         action: ConsumerCryptoFailureAction,
         pause_s: float | None,
     ) -> float | None:
-        """Count and log an undecryptable entry, and return the pause until redelivery; None ends the instance."""
+        """Count and log an undecryptable entry; return the pause until redelivery, or None if the instance ends."""
         reason = why.partition(": ")[2] or why
         text = f"{topic}: {why}"
         if action == "DISCARD":
-            text += "; it is discarded, as consumerCryptoFailureAction says"
+            text += "; discarding it as set by consumerCryptoFailureAction"
         elif pause_s is None:
-            text += f"; nothing behind it is processed before it is: {_remedy(topic, position)}"
+            text += f"; later entries wait for it: {_remedy(topic, position)}"
         else:
-            text += f"; it comes again in {pause_s:g} s, and is not lost: give its key with inputSpecs[…].cryptoConfig"
+            text += f"; redelivering it in {pause_s:g} s: set its key in inputSpecs[…].cryptoConfig"
         self._undecryptable += 1
         self._stats.system_exception(text, now_ms())
         if reason != self._reason or self._undecryptable % LOGGED_EVERY == 0:
@@ -182,7 +182,7 @@ def _is_set(spec: Any) -> bool:
 
 
 def _key_of(crypto: CryptoSpec | None) -> bytes:
-    """Return a key that is equal for configs with the same reader."""
+    """Return a key that is equal for configs that can share a reader."""
     if crypto is None:
         return b""
     return json.dumps([crypto.cryptoKeyReaderClassName, crypto.cryptoKeyReaderConfig]).encode()
@@ -192,8 +192,8 @@ def _remedy(topic: str, position: tuple[int, int]) -> str:
     name = parse_topic_name(topic)
     partition = f":{name.partition}" if name.partition >= 0 else ""
     return (
-        "give its key with inputSpecs[…].cryptoConfig (update), or leave the entry out (functions reset-cursor --topic"
-        f" {name.base.text} --message-id {position[0]}:{position[1] + 1}{partition})"
+        "set its key in inputSpecs[…].cryptoConfig (functions update), or skip the entry (functions reset-cursor"
+        f" --topic {name.base.text} --message-id {position[0]}:{position[1] + 1}{partition})"
     )
 
 
@@ -207,36 +207,36 @@ def _load_reader(crypto: CryptoSpec, home: Home, spec: InstanceSpec) -> CryptoKe
         return NamedKeyReader(**arguments)
     if spec.package == _NO_PACKAGE:
         raise FunctionLoadError(
-            f"{what}: an installed connector has no package for it; use one of {', '.join(READERS)}"
+            f"{what} requires a package, which an installed connector does not have: use one of {', '.join(READERS)}"
         )
     module_name, _, attribute = class_name.rpartition(".")
     found = find_object(home, module_name, attribute, what)
     if not inspect.isclass(found):
         raise FunctionLoadError(f"{what} names a {type(found).__name__}, not a class")
-    with home.loading.step(f"making an object of {what}"):
+    with home.loading.step(f"creating an instance of {what}"):
         reader: Any = found(**arguments)
     for method in ("get_public_key", "get_private_key"):
         if not callable(getattr(reader, method, None)):
             raise FunctionLoadError(
-                f"{what} has no method {method}(name, metadata), which returns the PEM of a key as bytes; define it"
+                f"{what} has no method {method}(name, metadata): define it to return the PEM of a key as bytes"
             )
     return PackageKeyReader(reader, class_name)
 
 
 class PackageKeyReader:
-    """A reader from a package, whose methods may return the PEM itself."""
+    """A key reader of a package, whose methods may return a PEM instead of an `EncryptionKey`."""
 
     def __init__(self, reader: CryptoKeyReader, class_name: str) -> None:
-        """Wrap a reader; ``class_name`` is for errors."""
+        """Wrap a reader; ``class_name`` appears in errors."""
         self._reader = reader
         self._class_name = class_name
 
     def get_public_key(self, name: str, metadata: Any) -> EncryptionKey:
-        """Return the key; raises CryptoError if the reader returns an invalid value."""
+        """Return the public key; raises CryptoError if the reader returns an invalid value."""
         return self._checked(self._reader.get_public_key(name, metadata), "get_public_key")
 
     def get_private_key(self, name: str, metadata: Any) -> EncryptionKey:
-        """Return the key; raises as `get_public_key`."""
+        """Return the private key; raises CryptoError if the reader returns an invalid value."""
         return self._checked(self._reader.get_private_key(name, metadata), "get_private_key")
 
     def _checked(self, found: Any, method: str) -> EncryptionKey:
@@ -247,7 +247,7 @@ class PackageKeyReader:
         key, metadata = getattr(found, "key", None), getattr(found, "metadata", None) or {}
         if not isinstance(key, bytes):
             raise CryptoError(
-                f"{method} of {self._class_name} returned {type(found).__name__}; return the PEM as bytes, or an"
+                f"{method} of {self._class_name} returned {type(found).__name__}: expected the PEM as bytes, or an"
                 " EncryptionKey"
             )
         return EncryptionKey(key, dict(metadata))

@@ -1,4 +1,4 @@
-"""Translates a function's record into settings of its consumers and producer."""
+"""Translate a function's record into settings of its consumers and producers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..wire.functions_pb2 import ATMOST_ONCE, FAILOVER, KEY_SHARED, CompressionT
 from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
 from .spec import InstanceSpec
 
-RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would only be requested after it was processed
+RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next batch would be requested only after processing it
 
 RECEIVER_QUEUE_BYTES = 32 * 1024 * 1024
-"""Per input topic; Pulsar's 1000 messages of 1 MB each would be a gigabyte."""
+"""Limit per input topic: Pulsar's 1000 messages of 1 MB each would take a gigabyte."""
 
 ENTRY_MESSAGES_MAX = 1000
-ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry become several entries
+ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry are split into several entries
 SHIP_AFTER_S = 0.010
 
 
@@ -27,10 +27,10 @@ class OutputBounds:
     """Limits of output entries and of messages in flight.
 
     Attributes:
-        on_the_way: maximum messages sent and not stored, in addition to one piece; None for the pipeline's limit.
-        entry_messages: maximum messages per entry.
-        entry_bytes: maximum payload bytes per entry, unless a single message has more.
-        delay_s: how long outputs of a unit are collected.
+        on_the_way: maximum messages in flight, in addition to one piece; None for the pipeline's limit.
+        entry_messages: maximum number of messages per entry.
+        entry_bytes: maximum payload size per entry, which a single message may exceed.
+        delay_s: maximum time to collect the outputs of a unit.
     """
 
     on_the_way: int | None = None
@@ -39,12 +39,12 @@ class OutputBounds:
     delay_s: float = SHIP_AFTER_S
 
     def messages(self, most: int) -> int:
-        """Return the maximum messages in flight, given the pipeline's limit."""
+        """Return the maximum number of messages in flight, at most ``most``."""
         return most if self.on_the_way is None else min(most, self.on_the_way)
 
 
 def subscription_of(spec: InstanceSpec) -> str:
-    """Return the subscription of all inputs: the configured one, or the function's name."""
+    """Return the subscription name of all inputs: the configured one, or the function's name."""
     return spec.details.source.subscriptionName or spec.function_name
 
 
@@ -54,7 +54,7 @@ def acks_first(spec: InstanceSpec) -> bool:
 
 
 def subscription_type(source: SourceSpec) -> SubscriptionType:
-    """Return how instances share the messages of their subscription."""
+    """Return the subscription type of the inputs."""
     return (
         "Failover"
         if source.subscriptionType == FAILOVER
@@ -83,13 +83,13 @@ def producer_config() -> ProducerConfig:
     """Return the producer config of outputs.
 
     The pipeline's gate limits messages in flight. As in Pulsar's instances, sends do not time out: a broker that is
-    unavailable for an hour must not make valid messages fail.
+    unavailable for an hour must not cause failures of valid messages.
     """
     return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)
 
 
 def output_bounds(spec: InstanceSpec) -> OutputBounds:
-    """Return the output limits in the record's producerConfig."""
+    """Return the output limits of the record's producerConfig."""
     producer = spec.details.sink.producerSpec
     given = [one for one in (producer.maxPendingMessages, producer.maxPendingMessagesAcrossPartitions) if one > 0]
     bounds = OutputBounds(on_the_way=min(given) if given else None)
@@ -132,4 +132,6 @@ def publishing_config(spec: InstanceSpec, compression: Compression) -> ProducerC
 
 def compression_of(spec: InstanceSpec) -> Compression:
     """Return the compression of outputs; LZ4 by default, as in Pulsar's Python instance."""
-    return cast(Compression, CompressionType.Name(spec.details.sink.producerSpec.compressionType))  # the names are ours
+    return cast(
+        Compression, CompressionType.Name(spec.details.sink.producerSpec.compressionType)
+    )  # Compression has the same names

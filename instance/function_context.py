@@ -1,4 +1,4 @@
-"""The context passed to functions: computes values on request, and costs nothing per message otherwise."""
+"""The context passed to functions: computes values on request, without other costs per message."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ TOPICS_KNOWN_MAX = 10_000
 
 
 class Outside(Protocol):
-    """The context's access beyond its instance; called from the function's thread."""
+    """The context's access to publishing and acknowledgements; called on the function's thread."""
 
     def publish(self, request: PublishRequest) -> None:
-        """Accept a message for any topic, waiting while too many are in flight."""
+        """Queue a message for any topic, waiting while too many are in flight."""
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
         """Acknowledge one message.
@@ -64,24 +64,24 @@ class Outside(Protocol):
 
 
 class Steering(Protocol):
-    """Moves and pauses inputs for a function; called from any thread except the event loop's."""
+    """Moves, pauses and resumes inputs; called on any thread except the event loop's."""
 
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
-        """Move an input; returns when the broker has moved it."""
+        """Move an input, and return when the broker has moved it."""
 
     def pause(self, topic: str, partition: int) -> None:
         """Stop taking entries from an input."""
 
     def resume(self, topic: str, partition: int) -> None:
-        """Resume an input."""
+        """Resume taking entries from an input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equipment:
-    """A context's services beyond its message, its state and publishing; None if not available.
+    """Further services of a context; each is None if not available.
 
     Attributes:
-        steering: moves and pauses inputs.
+        steering: moves, pauses and resumes inputs.
         secrets: finds secrets.
         end: ends the instance with a reason for its status.
         serdes: decoder of each input, by its configured name.
@@ -96,17 +96,17 @@ class Equipment:
 
 
 class RecordedContext:
-    """Common part of all contexts: names, config and logger of the function."""
+    """Base of all contexts: names, config and logger of the function."""
 
     def __init__(self, spec: InstanceSpec, logger: logging.Logger) -> None:
-        """Prepare; ``logger`` is the result of `get_logger`."""
+        """Create the context; ``logger`` is returned by `get_logger`."""
         self._spec = spec
         self._logger = logger
         text = spec.details.userConfig
         self._user_config: dict[str, Any] = json.loads(text) if text else {}
 
     def get_user_config_value(self, key: str) -> Any:
-        """Return a value of the function's userConfig, or None."""
+        """Return the value of a userConfig key, or None."""
         return self._user_config.get(key)
 
     def get_user_config_map(self) -> dict[str, Any]:
@@ -118,15 +118,15 @@ class RecordedContext:
         return self._logger
 
     def get_function_tenant(self) -> str:
-        """Return the tenant."""
+        """Return the function's tenant."""
         return self._spec.details.tenant
 
     def get_function_namespace(self) -> str:
-        """Return the namespace."""
+        """Return the function's namespace."""
         return self._spec.details.namespace
 
     def get_function_name(self) -> str:
-        """Return the name."""
+        """Return the function's name."""
         return self._spec.details.name
 
     def get_function_version(self) -> str:
@@ -134,16 +134,16 @@ class RecordedContext:
         return str(self._spec.metadata.version)
 
     def get_input_topics(self) -> list[str]:
-        """Return the input topics in alphabetical order, because the config's map has no stable one."""
+        """Return the input topics in alphabetical order, because the config's map has no stable order."""
         return sorted(self._spec.details.source.inputSpecs)
 
     def get_output_topic(self) -> str:
-        """Return the output topic, or an empty text."""
+        """Return the output topic, or an empty string."""
         return self._spec.details.sink.topic
 
 
 class FunctionContext(RecordedContext, Context):
-    """The context of one instance; its message is the one that `place` points to."""
+    """The context of one instance; a `Place` determines the current message."""
 
     def __init__(
         self,
@@ -154,20 +154,20 @@ class FunctionContext(RecordedContext, Context):
         make_serde: Callable[[str], SerDe],
         state: StateSession | None = None,
     ) -> None:
-        """Prepare.
+        """Create a context without a current message.
 
         Args:
-            spec: the instance.
+            spec: the instance's spec.
             stats: collects user metrics.
-            outside: publishes and acknowledges.
-            logger: result of `get_logger`.
+            outside: publishes messages and acknowledges input.
+            logger: logger returned by `get_logger`.
             make_serde: creates a SerDe from its class name.
-            state: the function's state; None without a state store.
+            state: the function's state, or None without a state store.
         """
         self._equipment = Equipment()
         self._admin: AdminClient | None = None
         if state is not None:
-            # The methods themselves, not wrappers: a call costs as much as its work.
+            # The bound methods themselves, to save a call.
             vars(self).update(
                 incr_counter=state.incr_counter,
                 get_counter=state.get_counter,
@@ -193,11 +193,11 @@ class FunctionContext(RecordedContext, Context):
             state.end()
 
     def equip(self, equipment: Equipment) -> None:
-        """Set its further services, before its first use."""
+        """Set further services, before the context is used."""
         self._equipment = equipment
 
     def enter(self, place: Place, unit: Unit, base: int) -> None:
-        """Point to a run whose first message is at position ``base`` of ``unit``, on this thread."""
+        """Enter a run on this thread, whose first message is at position ``base`` of ``unit``."""
         self._place = place
         self._unit = unit
         self._base = base
@@ -206,14 +206,14 @@ class FunctionContext(RecordedContext, Context):
             self._session.begin()
 
     def leave(self) -> None:
-        """Point to no message."""
+        """Leave the run, and reset the current message."""
         self._unit = None
         self._thread = NO_THREAD
         if self._session is not None:
             self._session.end()
 
     def stay(self) -> None:
-        """Point to no message, but keep accepting state calls from this thread, for connectors."""
+        """Leave the run, but continue to accept state calls from this thread, for connectors."""
         self.leave()
         if self._session is not None:
             self._session.begin()
@@ -221,7 +221,7 @@ class FunctionContext(RecordedContext, Context):
     def _message(self) -> tuple[ReceivedEntry, int]:
         unit, place = self._unit, self._place
         if get_ident() != self._thread or unit is None or place is None or place.position < 0:
-            raise ClosedError(outside_of_call("get_…", "the message is known only while it is processed"))
+            raise ClosedError(outside_of_call("get_…", "the message is available only while it is processed"))
         return unit.locate(self._base + place.position)
 
     def at(self, index: int) -> FunctionContext:  # noqa: D102
@@ -289,7 +289,7 @@ class FunctionContext(RecordedContext, Context):
     ) -> None:
         topic = self._topic(topic_name)
         if callback is not None and not callable(callback):
-            raise InvalidConfig(f"the callback of publish is {type(callback).__name__} and cannot be called")
+            raise InvalidConfig(f"the callback of publish must be callable, not {type(callback).__name__}")
         payload, options = self._serialize(message, serde_class_name), read_message_conf(properties, message_conf)
         if (carry := self._equipment.carry) is not None:
             carry(options)
@@ -320,17 +320,17 @@ class FunctionContext(RecordedContext, Context):
     ) -> OutputMessage:
         topic = self.get_output_topic() if topic_name is None else topic_name
         if not topic:
-            raise InvalidConfig("the function has no output topic; give new_output_message the topic")
+            raise InvalidConfig("the function has no output topic: pass topic_name to new_output_message")
         return OutputMessage(self._topic(topic), serde_class_name, self._send)
 
     def _send(self, message: OutputMessage, callback: Callable[[Any, Any], None] | None) -> None:
         if callback is not None and not callable(callback):
-            raise InvalidConfig(f"the callback of send_async is {type(callback).__name__} and cannot be called")
+            raise InvalidConfig(f"the callback of send_async must be callable, not {type(callback).__name__}")
         conf, key = dict(message.conf), None
         if message.key_is_bytes:
             key = conf.pop("partition_key")
             if not isinstance(key, bytes):
-                raise InvalidConfig(f"key_bytes is {type(key).__name__}; give bytes")
+                raise InvalidConfig(f"key_bytes must be bytes, not {type(key).__name__}")
         options = read_message_conf(None, conf)
         if key is not None:
             options["key"] = Base64Key(b64encode(key).decode())
@@ -344,7 +344,7 @@ class FunctionContext(RecordedContext, Context):
         )
 
     def _topic(self, name: object) -> str:
-        """Validate a topic name and return it as str."""
+        """Validate a topic name, and return it as a str."""
         text = str(name)
         if text not in self._topics:
             check_text("topic_name", text)
@@ -381,7 +381,7 @@ class FunctionContext(RecordedContext, Context):
         )
 
     def _serde_of(self, topic: str) -> SerDe:
-        """Return the decoder of an input, given by its configured name, its full name, or that of a partition."""
+        """Return the decoder of an input topic, given by the name of the topic or a partition."""
         serdes, inputs = self._equipment.serdes, self._spec.details.source.inputSpecs
         name = parse_topic_name(topic)
         for given, serde in serdes.items():
@@ -390,7 +390,7 @@ class FunctionContext(RecordedContext, Context):
                     return serde
             elif parse_topic_name(given).base == name.base:
                 return serde
-        raise InvalidConfig(f"nothing is known of how {topic} is decoded")
+        raise InvalidConfig(f"no input of the function has topic {topic}: its messages cannot be decoded")
 
     def get_num_instances(self) -> int:  # noqa: D102
         return max(self._spec.details.parallelism, 1)
@@ -414,16 +414,18 @@ class FunctionContext(RecordedContext, Context):
 
     def _steering(self, method: str) -> Steering:
         if self._equipment.steering is None:
-            raise InvalidConfig(f"context.{method} is for functions; the connector has the inputs here")
+            raise InvalidConfig(f"context.{method} is not available in the transform function of a connector")
         return self._equipment.steering
 
     def fatal(self, error: BaseException | str) -> None:  # noqa: D102
         end = self._equipment.end
         if end is None:
-            raise InvalidConfig("context.fatal is for functions; raise in the connector")
-        # On this thread, because formatting an exception may run the function's code.
+            raise InvalidConfig(
+                "context.fatal is not available in the transform function of a connector: raise an exception"
+            )
+        # Format it on this thread, because that may run the function's code.
         text = reason_of(error) if isinstance(error, BaseException) else str(error)
-        self._logger.error("the function ends its instance: %s", text)
+        self._logger.error("the function called context.fatal: %s", text)
         end(text or "the function ended its instance (context.fatal)")
 
     @property
@@ -432,12 +434,12 @@ class FunctionContext(RecordedContext, Context):
             options = self._spec.details.customRuntimeOptions
             if not runtime_options(options).get("expose_admin"):
                 raise InvalidConfig(
-                    "context.admin needs exposePulsarAdminClientEnabled in the function's config; set it to true"
+                    "context.admin is disabled: set exposePulsarAdminClientEnabled to true in the function's config"
                 )
             if not self._spec.admin_url:
                 raise InvalidConfig(
-                    "context.admin needs the broker's REST interface, and this worker knows none; give workers its"
-                    " address as pulsarWebServiceUrl"
+                    "context.admin requires the broker's REST interface, and none is configured: set"
+                    " pulsarWebServiceUrl in the workers' configuration"
                 )
             self._admin = AdminClient(self._spec.admin_url, self._spec.credentials)
         return self._admin

@@ -1,8 +1,8 @@
-"""The thread that runs user code: takes input entries, and calls the function on their messages step by step.
+"""Run user code on a thread: take input entries, and call the function on their messages in steps.
 
-Design: the thread and the event loop exchange entries and results, never messages. The unit of work and the use of its
-results are up to the `Maker` of the instance's settlement. This thread reads entries, calls the function in steps of
-about `STEP_S`, measured on the function itself, and checks after each step whether it must stop.
+Design: the thread and the event loop exchange entries and results, never single messages. The `Maker` of the instance's
+settlement determines the unit of work and the use of its results. The thread reads entries, calls the function in steps
+of about `STEP_S`, measured on the function itself, and checks after each step whether it must stop.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _FIRST_STEP = 1  # the function's speed is unknown yet
 
 
 class Source(Protocol):
-    """The origin of entries, as seen by the function's thread."""
+    """The source of entries, as seen by the function's thread."""
 
     @property
     def topic(self) -> str:
-        """Its name."""
+        """Name of the input."""
 
     @property
     def serde(self) -> SerDe:
-        """Decoder of its messages."""
+        """Decoder of the input's messages."""
 
 
 Item = tuple[Source, ReceivedEntry]
@@ -50,23 +50,23 @@ Steps = Iterator[tuple[int, Results, float]]
 
 @dataclass(slots=True)
 class Calls:
-    """The loaded function, ready to be called.
+    """A loaded function, and how to call it.
 
     Attributes:
-        batch_call: calls it.
-        context: its second argument; None if it takes none.
+        batch_call: calls the function.
+        context: the function's context; None if it takes none.
         headers: creates the metadata of outputs.
         has_output: whether there is an output topic.
         compression: compression of outputs.
         serdes: decoder of each input topic.
         process: processes entries instead of the settlement's maker, or None.
         steps: calls the function on a unit instead of `FunctionThread.steps`, or None.
-        produce: creates outputs without input, called repeatedly until the thread is stopped; None if entries are
-            processed one after the other.
-        is_busy: returns, from any thread, whether calls started by `produce` are running; None if there are none.
-        wake: called from any thread when an entry arrives or the thread is stopped; None if not needed.
+        produce: creates outputs, called repeatedly until the thread is stopped; None if entries are processed one after
+            the other.
+        is_busy: returns whether calls started by `produce` are running (from any thread); None without `produce`.
+        wake: called when an entry arrives or the thread is stopped (from any thread); None if not needed.
         idle: called about every `IDLE_S` while no entries arrive; None if not needed.
-        close: called on the thread when it ends.
+        close: called on the thread when it ends; None if not needed.
     """
 
     batch_call: BatchCall
@@ -85,57 +85,57 @@ class Calls:
 
 
 class Maker(Protocol):
-    """A settlement's part on the function's thread: creates units from entries, and outcomes from results."""
+    """The part of a settlement on the function's thread: creates units from entries, and outcomes from results."""
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, together with queued ones if they are to be joined.
+        """Process an entry, optionally together with queued ones.
 
         Raises:
-            InstanceStopping: the instance is stopping, and the entry was given up.
+            InstanceStopping: the instance is stopping, and the entry was not processed.
             Exception: the instance cannot continue.
         """
 
 
 Processing = Callable[["FunctionThread", Calls, Source, ReceivedEntry], None]
-"""See `Maker.process`."""
+"""Signature of `Maker.process`."""
 Stepping = Callable[["FunctionThread", Source, Unit], Steps]
-"""See `FunctionThread.steps`."""
+"""Signature of `FunctionThread.steps`, without the calls."""
 
 
 class Listener(Protocol):
     """Receives the thread's events, on the thread itself."""
 
     def loaded(self, calls: Calls) -> None:
-        """Handle that the function is loaded; entries may arrive."""
+        """Receive the loaded function's calls; entries may arrive from now on."""
 
     def reported(self, texts: Sequence[str]) -> None:
-        """Write texts about failures to the log."""
+        """Log texts about failures."""
 
     def ended(self, error: BaseException | None) -> None:
-        """Handle the end of the thread; with an error if the function cannot continue."""
+        """Handle the end of the thread, with the error if the function cannot continue."""
 
 
 class FunctionThread(threading.Thread):
-    """Runs one function.
+    """A thread that runs one function.
 
     Attributes:
-        inbox: entries to process, with their source; None ends the thread once it is reached.
-        is_stopping: set to end the thread after the current step; queued entries stay unprocessed.
-        stats: counters.
-        grace_s: how long the current step may take when the thread is stopped, if it can be ended at all.
+        inbox: entries to process, with their source; None ends the thread.
+        is_stopping: whether the thread ends after the current step, leaving queued entries unprocessed.
+        stats: the instance's counters.
+        grace_s: time for running calls to finish when the thread is stopped, if they can be cancelled.
     """
 
     def __init__(
         self, name: str, load: Callable[[], Calls], maker: Maker, listener: Listener, stats: InstanceStats
     ) -> None:
-        """Prepare.
+        """Create the thread without starting it.
 
         Args:
             name: thread name.
             load: imports and creates the function, on this thread.
             maker: processes entries.
             listener: receives events of the thread.
-            stats: counters.
+            stats: the instance's counters.
         """
         super().__init__(name=name, daemon=True)
         self.inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -170,7 +170,7 @@ class FunctionThread(threading.Thread):
                 self._at_hand = None
         except InstanceStopping:
             pass  # the current entry is redelivered
-        except BaseException as raised:  # noqa: BLE001  even SystemExit of a user task ends the instance with a reason
+        except BaseException as raised:  # noqa: BLE001  even SystemExit in a user task must end the instance with a reason
             error = raised
         if close is not None:
             try:
@@ -187,12 +187,12 @@ class FunctionThread(threading.Thread):
         return self._has_calls is not None and self._has_calls()
 
     def request_stop(self) -> None:
-        """Stop the thread as soon as the function returns (from any thread)."""
+        """Stop the thread once the function returns (from any thread)."""
         self.is_stopping = True
         self._put(None)
 
     def entrance(self) -> Callable[[Item], None]:
-        """Return the function that accepts entries once the function is loaded (from any thread)."""
+        """Return a callable that queues entries, once the function is loaded (from any thread)."""
         return self.inbox.put if self._wake is None else self._put
 
     def _put(self, item: Item | None) -> None:
@@ -201,7 +201,7 @@ class FunctionThread(threading.Thread):
             self._wake()
 
     def unprocessed(self) -> list[Item]:
-        """Return the unprocessed entries (once the thread has ended)."""
+        """Return the unprocessed entries, after the thread has ended."""
         items = [item for item in (self._at_hand, self._next) if item is not None]
         while not self.inbox.empty():
             item = self.inbox.get()
@@ -212,7 +212,7 @@ class FunctionThread(threading.Thread):
     # -- for makers -----------------------------------------------------------------------------------------------
 
     def _take(self, idle: Callable[[], None] | None) -> Item | None:
-        """Wait for the next entry; None at the end."""
+        """Wait for the next entry; return None if the thread must end."""
         item, self._next = self._next, None
         if item is None:
             item = self.inbox.get() if idle is None else self._wait(idle)
@@ -225,24 +225,24 @@ class FunctionThread(threading.Thread):
         while True:
             with suppress(queue.Empty):
                 return self.inbox.get(timeout=IDLE_S)
-            idle()  # not inside the handler, where the exception would become the cause of others
+            idle()  # outside the handler, so that queue.Empty does not become the context of errors
 
     def poll(self, wait_s: float = 0.0) -> Item | None:
-        """Return the next entry if one is queued, or arrives in time."""
+        """Return the next entry that is queued or arrives in time, or None."""
         try:
             item = self.inbox.get_nowait() if wait_s <= 0.0 else self.inbox.get(timeout=wait_s)
         except queue.Empty:
             return None
         if item is None:
-            self.inbox.put(None)  # found again once the unit is done
+            self.inbox.put(None)  # seen again once the unit is done
         return item
 
     def take_over(self) -> None:
-        """Make the maker responsible for the current entry, however `Maker.process` ends."""
+        """Make the maker responsible for the current entry, even if `Maker.process` raises."""
         self._at_hand = None
 
     def hand_over(self, item: Item) -> None:
-        """Make a polled entry the current one, which counts as unprocessed if `Maker.process` raises."""
+        """Make a polled entry the current one, which remains unprocessed if `Maker.process` raises."""
         self._at_hand = item
 
     def put_back(self, item: Item) -> None:
@@ -250,28 +250,28 @@ class FunctionThread(threading.Thread):
         self._next = item
 
     def read(self, entry: ReceivedEntry) -> Sequence[int] | None:
-        """Open an entry, count its messages, and return the indexes of the wanted ones, None for all.
+        """Open an entry, count its messages, and return the indexes of messages to process, or None for all.
 
         Raises:
             ProtocolError: the entry is damaged.
         """
         payloads = entry.payloads
-        # A message removed by compaction is empty; only then must each one's metadata be checked.
+        # Messages removed by compaction are empty; only then must the metadata be checked.
         indexes = entry.wanted_indexes() if entry.ack_set or b"" in payloads else None
         self.stats.total.received += len(payloads) if indexes is None else len(indexes)
         return indexes
 
     def damaged(self, text: str, shown: str) -> None:
-        """Count an unreadable entry, and log ``shown``."""
+        """Count an unreadable entry with ``text`` as the reason, and log ``shown``."""
         self.stats.system_exception(text, now_ms())
         self._listener.reported((shown,))
 
     def steps(self, calls: Calls, source: Source, unit: Unit) -> Steps:
-        """Call the function on the messages of a unit until all are done or the thread must stop.
+        """Call the function on the messages of a unit, in steps, until all are done or the thread must stop.
 
         Yields:
-            for each step, the position of its first message, the results, and its duration in seconds; pass it to
-            `count`.
+            for each step, the position of its first message, the results, and the duration in seconds; pass results and
+            duration to `count`.
         """
         if calls.steps is not None:
             yield from calls.steps(self, source, unit)
@@ -284,11 +284,11 @@ class FunctionThread(threading.Thread):
             position = end
 
     def step_of(self, calls: Calls) -> int:
-        """Return the number of messages of the next step."""
+        """Return the number of messages for the next step."""
         return calls.batch_call.step or self._step
 
     def call(self, calls: Calls, source: Source, unit: Unit, position: int, end: int) -> tuple[Results, float]:
-        """Call the function on the messages from a position to before ``end``; return results and seconds."""
+        """Call the function on the messages from ``position`` to before ``end``; return results and seconds."""
         began_s = time.perf_counter()
         context, batch_call = calls.context, calls.batch_call
         messages = unit.messages if end - position == len(unit) else unit.messages[position:end]
@@ -300,30 +300,30 @@ class FunctionThread(threading.Thread):
         return results, time.perf_counter() - began_s
 
     def count(self, results: Results, busy_s: float) -> None:
-        """Count a step, and plan the next one: steps grow slowly and shrink at once."""
+        """Count a step, and choose the size of the next one: steps grow slowly and shrink immediately."""
         messages = results.messages
         self.stats.count_run(messages, len(results.failures), busy_s, now_ms())
         fitting = int(STEP_S / busy_s * messages) if busy_s > 0 else STEP_MESSAGES_MAX
         self._step = max(1, min(fitting, max(self._step, messages) * 8, STEP_MESSAGES_MAX))
 
     def refused(self, text: str, count: int = 1) -> None:
-        """Count and log that messages were rejected."""
+        """Count and log rejected messages."""
         self.stats.system_exception(text, now_ms(), count)
         self._listener.reported((text,))
 
     def failed(self, failure: Failure, message: str) -> str:
-        """Count and log the failure of a message, named by ``message``; return its traceback."""
+        """Count and log the failure of one message, named by ``message``, and return its traceback."""
         return self.all_failed((failure,), (message,))[0]
 
     def all_failed(self, failures: Sequence[Failure], messages: Iterable[str]) -> list[str]:
-        """Count and log the failures of messages with their names; return their tracebacks."""
+        """Count and log the failures of messages, given their names, and return the tracebacks."""
         error: BaseException | None = None
         text, time_ms = "", now_ms()
         tracebacks: list[str] = []
         reports: list[str] = []
         for failure, message in zip(failures, messages, strict=True):
-            if failure.error is error:  # a call with many messages has failed
-                shown = f" by the same {type(error).__name__}"
+            if failure.error is error:  # one call with several messages has failed
+                shown = f" with the same {type(error).__name__}"
             else:
                 error, text = failure.error, format_error(failure.error)
                 shown = f": {text}"
@@ -336,13 +336,13 @@ class FunctionThread(threading.Thread):
 
 
 def collect(results: Results, outputs: list[bytes], headers: list[bytes], made: list[bytes] | None, base: int) -> None:
-    """Append the outputs of a step.
+    """Append the outputs of a step to lists.
 
     Args:
         results: results of the step.
-        outputs: receives the return values.
-        headers: receives their attributes, if there are any.
-        made: attributes of the outputs of a unit, by position, or None.
+        outputs: list for the return values.
+        headers: list for their attributes, if any.
+        made: attributes of the unit's outputs by position, or None.
         base: position of the first message of the step.
     """
     if results.counts is not None:

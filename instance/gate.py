@@ -1,4 +1,4 @@
-"""Limits in messages and bytes: on data in flight, for which a thread waits, and on data sent at once."""
+"""Limit messages and bytes: of data in flight, for which a thread waits, and of data sent in one piece."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 
 class Gate:
-    """Counts pieces in flight. Threads wait in `enter`; the event loop calls `leave` and `close`."""
+    """Limits the pieces in flight. Threads wait in `enter`; the event loop calls `leave` and `close`."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
-        """Allow ``messages_max`` and ``bytes_max``; a single piece may exceed either when it is alone."""
+        """Create a gate with two limits, which a piece may exceed if it is the only one."""
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._messages = 0
@@ -19,12 +19,12 @@ class Gate:
         self._changed = threading.Condition(threading.Lock())
 
     def enter(self, messages: int, size: int, *, waits: bool = True) -> bool:
-        """Let a piece in, waiting for room; return False if it is full and the gate is closed.
+        """Admit a piece, waiting for room; return False if the gate is full and closed.
 
         Args:
             messages: number of messages in the piece.
-            size: bytes of the piece.
-            waits: if false, return False at once when it is full.
+            size: size of the piece in bytes.
+            waits: whether to wait for room; otherwise, return False immediately.
         """
         with self._changed:
             while self._messages and not self._has_room(messages, size):
@@ -39,26 +39,26 @@ class Gate:
         return self._messages + messages <= self._messages_max and self._bytes + size <= self._bytes_max
 
     def leave(self, messages: int, size: int) -> None:
-        """Let a piece out; only waits for the lock."""
+        """Release a piece; waits only for the lock."""
         with self._changed:
             self._messages -= messages
             self._bytes -= size
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop all waits."""
+        """End all waits in `enter`, which then returns False."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
 
 def runs_within(sizes: Iterable[int], count_max: int, bytes_max: int) -> Iterator[slice]:
-    """Split a list into runs of elements within both limits, except for a single element that exceeds them.
+    """Split a list into runs within both limits; an element that exceeds a limit is a run by itself.
 
     Args:
-        sizes: sizes of its elements, in bytes.
-        count_max: maximum elements per run.
-        bytes_max: maximum bytes per run.
+        sizes: sizes of the elements in bytes.
+        count_max: maximum number of elements per run.
+        bytes_max: maximum size of a run in bytes.
     """
     begin = end = size = 0
     for end, more in enumerate(sizes):

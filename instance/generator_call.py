@@ -1,8 +1,8 @@
-"""Calls generator functions: any number of outputs per message, taken in chunks while the function runs.
+"""Call generator functions, which have any number of outputs per message, taken in chunks.
 
-Design: outputs are taken by `islice` inside `list.extend`, so no statement of ours runs per output, and outputs before
-an exception are kept, as in `BatchCall`. Callers that send outputs while the function runs use `begin`; `run` takes all
-outputs of all messages, for callers that commit them together, and therefore has a limit.
+Design: `islice` inside `list.extend` takes the outputs, so no statement of ours runs per output, and outputs before an
+exception are retained, as in `BatchCall`. Callers that send outputs while the function runs use `begin`. Callers that
+commit all outputs together use `run`, which collects the outputs of all messages and therefore limits them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from ..api.serde import SerDe
 from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, Results, decode
 
-CHUNK = 100  # outputs taken at once where all are collected
+CHUNK = 100  # outputs taken per step when all are collected
 GATHERED_MAX = 100_000
 GATHERED_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum bytes of one run's collected outputs: they are one commit or one task's, in memory."""
+"""Maximum size of one run's collected outputs, which are held in memory and committed together."""
 
 
 def too_many_outputs() -> ValueError:
     """Return the error for a message with too many outputs to collect."""
     return ValueError(
-        f"the outputs of one batch of messages are more than {GATHERED_MAX}, or than {GATHERED_BYTES_MAX} bytes, the"
-        " limits where they are stored as one; send the input in smaller batches, yield less, or use ATLEAST_ONCE on"
+        f"the outputs of one batch of messages exceed the limit of {GATHERED_MAX} messages or {GATHERED_BYTES_MAX}"
+        " bytes that are stored together: send the input in smaller batches, yield less, or use ATLEAST_ONCE on"
         " processes or threads, which sends outputs while the function runs"
     )
 
@@ -34,21 +34,21 @@ class RunningCall:
     """One call of a generator function.
 
     Attributes:
-        error: the exception that it raised, or that encoding an output raised.
+        error: exception raised by the function or by encoding an output, or None.
         is_over: whether there are no more outputs.
     """
 
     __slots__ = ("_call", "_iterator", "error", "is_over")
 
     def __init__(self, call: BatchCall, returned: Any) -> None:
-        """Wrap the function's return value: an iterator, or its only output."""
+        """Wrap the function's return value: an iterator over the outputs, or a single output."""
         self._call = call
         self._iterator: Iterator[Any] = returned if isinstance(returned, Iterator) else iter((returned,))
         self.error: BaseException | None = None
         self.is_over = False
 
     def take(self, count: int) -> list[bytes]:
-        """Return up to ``count`` encoded outputs, including those before an exception."""
+        """Return up to ``count`` encoded outputs, including outputs before an exception."""
         yielded: list[Any] = []
         try:
             yielded.extend(islice(self._iterator, count))
@@ -67,26 +67,26 @@ class RunningCall:
         return [output for output in encoded if output is not None]
 
     def fail(self, error: BaseException) -> None:
-        """Record a failure; there are no more outputs."""
+        """Record a failure, after which there are no more outputs."""
         self.error = error
         self.is_over = True
 
     def close(self) -> None:
-        """End the function where it is, as `generator.close` does; exceptions are lost."""
+        """Close the generator; exceptions are suppressed."""
         self.is_over = True
         with suppress(BaseException):
             getattr(self._iterator, "close", _nothing)()
 
 
 def _nothing() -> None:
-    """Close an iterator that cannot be closed."""
+    """Do nothing, for iterators without a close method."""
 
 
 class GeneratorCall(BatchCall):
-    """A generator function with its SerDes."""
+    """Caller of a generator function."""
 
     def begin(self, value: Any) -> RunningCall:
-        """Call the function on a value; a function that merely returns an iterator runs, and may fail, right here."""
+        """Call the function on a value; a function that only returns an iterator runs here, and may fail."""
         try:
             returned = self._function(value) if self._context is None else self._function(value, self._context)
         except NOT_OF_ONE_MESSAGE:
@@ -98,9 +98,9 @@ class GeneratorCall(BatchCall):
         return RunningCall(self, returned)
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
-        """Process messages in order, and return all their outputs; see `Results.counts`.
+        """Process messages in order, and collect all their outputs, with `Results.counts`.
 
-        A message fails if it would increase the run's outputs beyond `GATHERED_MAX`, or `GATHERED_BYTES_MAX`.
+        A message fails if the run's outputs would exceed `GATHERED_MAX` or `GATHERED_BYTES_MAX`.
         """
         failures: list[Failure] = []
         values = decode(messages, source, failures)
@@ -125,7 +125,7 @@ class GeneratorCall(BatchCall):
         return Results(outputs, failures, counts)
 
     def _gather(self, value: Any, made: list[bytes], count_max: int, bytes_max: int) -> BaseException | None:
-        """Add all outputs of a message to ``made``; return why it failed, or None."""
+        """Add all outputs of a message to ``made``; return the error, or None."""
         size = 0
         running = self.begin(value)
         while not running.is_over:

@@ -1,4 +1,4 @@
-"""Inputs as named by functions: by topic and partition number."""
+"""Resolve inputs that functions name by topic and partition number."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def find_partition(known: Callable[[str], bool], topic: object, partition: objec
     if not isinstance(topic, str):
         raise InvalidConfig(f"invalid topic of type {type(topic).__name__}: expected a str")
     if isinstance(partition, bool) or not isinstance(partition, int) or partition < -1:
-        raise InvalidConfig(f"invalid partition {partition!a:.40}: expected an int from 0 on")
+        raise InvalidConfig(f"invalid partition {partition!a:.40}: expected a non-negative int")
     name, number = parse_topic_name(topic), partition
     if name.partition < 0 and known(in_parts := f"{name.text}-partition-{max(number, 0)}"):
         return in_parts
     if number in (-1, 0, name.partition) and known(name.text):
         return name.text
     what = f"{topic!a:.200}" if number <= 0 else f"partition {number} of {topic!a:.200}"
-    raise ValueError(f"{what} is not an input of this function; it reads {inputs}")
+    raise ValueError(f"{what} is not an input of this function: expected one of {inputs}")

@@ -1,11 +1,11 @@
-"""The lock that makes an instance the only one of its number in the cluster.
+"""Lock an instance number, so that a cluster runs only one instance with that number.
 
 An instance does nothing on a connection before it holds its lock there (`client/lock.py` describes the guarantees). So
 a successor on another worker waits until the previous instance has closed everything, or until the broker has dropped
-its connection; and an instance that was frozen until its successor ran sends nothing when it resumes.
+its connection. An instance that was frozen until its successor ran sends nothing when it resumes.
 
-The lock belongs to one creation of the function, by its id. So it can be revoked permanently: if the locks topic has a
-durable subscription with the lock's name, brokers reject the lock, which is a non-durable subscription.
+The lock belongs to one incarnation of the function, by its id, so it can be revoked permanently: if the locks topic has
+a durable subscription with the lock's name, brokers reject the lock, which is a non-durable subscription.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .spec import InstanceSpec
 
 
 class InstanceLock:
-    """An instance's lock; without effect if the spec has no topic for locks.
+    """An instance's lock, which has no effect if the spec has no locks topic.
 
     Attributes:
         guard: guard for every producer and consumer of the instance.
     """
 
     def __init__(self, spec: InstanceSpec, client: AsyncClient) -> None:
-        """Prepare; nothing is requested yet."""
+        """Create the lock without requesting it."""
         self._topic = spec.locks_topic
         name = lock_name(spec.metadata, spec.instance_id)
         self._lock = client.create_lock(spec.locks_topic, name, spec.worker_id) if spec.locks_topic else None
@@ -36,7 +36,7 @@ class InstanceLock:
     async def acquire(self, ended: asyncio.Future[str]) -> None:
         """Wait for the lock, or until the instance ends.
 
-        Cancellation: the request for the lock stays open until `close`.
+        Cancellation: the request for the lock remains pending until `close`.
 
         Raises:
             MagnetarError: the broker permanently rejects the request.
@@ -46,18 +46,18 @@ class InstanceLock:
         await race(self._lock.acquire(), asyncio.wait((ended,)))
 
     async def wait_failed(self) -> None:
-        """Never return; raise when the lock is permanently rejected. Cancellation: safe."""
+        """Wait forever, or raise if the lock is permanently rejected. Cancellation: safe."""
         if self._lock is None:
             await asyncio.get_running_loop().create_future()
         else:
             await self._lock.wait_failed()
 
     def trouble(self) -> str:
-        """Return what the instance waits for; empty if nothing (from any thread)."""
+        """Return what the instance is waiting for, or an empty string (from any thread)."""
         waits_for = "" if self._lock is None else self._lock.waits_for
-        return f"the instance waits for its lock: {waits_for}" if waits_for else ""
+        return f"waiting for the instance's lock: {waits_for}" if waits_for else ""
 
     async def close(self) -> None:
-        """Release the lock for a successor; call this last."""
+        """Release the lock for a successor; must be called last."""
         if self._lock is not None:
             await self._lock.close()

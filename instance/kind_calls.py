@@ -1,4 +1,4 @@
-"""Creates the caller for each kind of function, and reads settings that only apply to some kinds."""
+"""Create the caller for each kind of function, and read settings that apply only to some kinds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .loading.loader import LoadedFunction
 from .spec import InstanceSpec
 
 ASYNC_CALLS_MAX = 1000
-"""Default number of concurrent calls of an async function."""
+"""Default maximum number of concurrent calls of an async function."""
 _SETTING = "maxPendingAsyncRequests"
 
 
@@ -24,7 +24,7 @@ def call_of(loaded: LoadedFunction, context: Context | None, output: SerDe) -> B
 
     Args:
         loaded: the function.
-        context: its second argument; None if it takes none.
+        context: the function's context; None if it takes none.
         output: encodes outputs.
     """
     if loaded.kind is Kind.BATCH:
@@ -37,12 +37,12 @@ def async_calls_max(spec: InstanceSpec, kind: Kind) -> int:
     """Return the maximum number of concurrent calls.
 
     Raises:
-        FunctionLoadError: a number is set, but the function is not async.
+        FunctionLoadError: the limit is set, but the function is not async.
     """
     given: int | None = runtime_options(spec.details.customRuntimeOptions).get("max_pending_async_requests")
     if given is not None and given != ASYNC_CALLS_MAX and not kind.is_async:
         raise FunctionLoadError(
-            f"{_SETTING} is {given}, and {spec.details.className} is {kind.value}, which is called for one message"
-            " after the other; leave it out, or make the function async def"
+            f"{_SETTING} is {given}, but {spec.details.className} is {kind.value}, which processes one message at a"
+            " time: remove the setting, or make the function async def"
         )
     return ASYNC_CALLS_MAX if given is None else given

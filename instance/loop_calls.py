@@ -1,4 +1,4 @@
-"""Work that the function's thread runs on the event loop and waits for, unless the instance is stopping."""
+"""Let the function's thread wait for work on the event loop, unless the instance is stopping."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _T = TypeVar("_T")
 
 
 class LoopCalls:
-    """Waits for work on the event loop on which it was created."""
+    """Runs coroutines on the event loop on which it was created, and waits for them on other threads."""
 
     def __init__(self) -> None:
-        """Prepare, on the event loop."""
+        """Use the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -29,7 +29,7 @@ class LoopCalls:
         """
         try:
             asked = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError as error:  # the loop is closed: this is an abandoned thread
+        except RuntimeError as error:  # the loop is closed, so the thread was abandoned
             work.close()
             raise InstanceStopping from error
         both: tuple[concurrent.futures.Future[Any], ...] = (asked, self._stopping)
@@ -40,6 +40,6 @@ class LoopCalls:
         return asked.result()
 
     def stop(self) -> None:
-        """Stop all waits (from any thread)."""
+        """End all waits (from any thread)."""
         if not self._stopping.done():
             self._stopping.set_result(None)

@@ -1,8 +1,8 @@
-"""Detects a function that blocks its event loop, and reports the line.
+"""Detect a function that blocks its event loop, and report the line.
 
-Design: code on the loop cannot notice that the loop is blocked, so another thread sends it a ping every second. If the
-last one was not answered, the function's thread is inspected: the innermost frame outside installed libraries and
-Magnetar is where the function waits or computes.
+Design: code on the loop cannot notice that the loop is blocked, so another thread pings the loop every second. If the
+last ping was not answered, the function's thread is inspected: the innermost frame outside installed libraries and
+Magnetar shows where the function waits or computes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _OURS = (
 
 
 class LoopWatch:
-    """Watches one loop."""
+    """Watches one event loop."""
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare.
+        """Create a watch without a loop.
 
         Args:
-            report: called with a line each time that the loop is blocked.
-            clock: monotonic seconds.
+            report: called with one line each time the loop is blocked.
+            clock: monotonic clock, in seconds.
         """
         self._report = report
         self._clock = clock
@@ -45,7 +45,7 @@ class LoopWatch:
 
     @contextmanager
     def watching(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Watch a loop of this thread inside the with block."""
+        """Watch an event loop of this thread inside the with block."""
         self._thread, self._answered, self._loop = threading.get_ident(), True, loop
         try:
             yield
@@ -53,28 +53,28 @@ class LoopWatch:
             self._loop, self._text = None, ""
 
     def trouble(self) -> str:
-        """Return what blocks the loop now, empty if nothing does (from any thread)."""
+        """Return what is blocking the loop, or an empty string (from any thread)."""
         return "" if self._answered else self._text
 
     def at(self) -> float | None:
-        """Return since when the loop is blocked, None if it is not: see `run_time_limit.Watched`."""
+        """Return the time at which the loop became blocked, or None (implements `run_time_limit.Watched`)."""
         return None if self._answered or self._loop is None else self._asked_s
 
     def tick(self) -> None:
-        """Check the loop; called about every second, by one other thread."""
+        """Check the loop; called about every second on one other thread."""
         loop, now_s = self._loop, self._clock()
         if loop is None:
             return
         if self._answered:
             self._text = ""
             self._asked_s, self._answered = now_s, False
-            with suppress(RuntimeError):  # closed in the meantime
+            with suppress(RuntimeError):  # closed meanwhile
                 loop.call_soon_threadsafe(self._answer)
         elif now_s - self._asked_s >= HELD_UP_S:
             is_new = not self._text
-            self._text = f"an async call holds up the event loop since {now_s - self._asked_s:.0f} s: {self._where()}"
+            self._text = f"an async call has blocked the event loop for {now_s - self._asked_s:.0f} s: {self._where()}"
             if is_new:
-                self._report(f"{self._text}; no other call goes on meanwhile: await instead, or use asyncio.to_thread")
+                self._report(f"{self._text}; all other calls are waiting: use await or asyncio.to_thread")
 
     def _answer(self) -> None:
         self._answered = True
@@ -96,7 +96,7 @@ def _is_foreign(frame: FrameType) -> bool:
 
 @cache
 def _foreign() -> tuple[str, ...]:
-    """Return path prefixes of files that are not the function's; only needed once a loop was blocked."""
+    """Return path prefixes of files that do not belong to the function."""
     import sysconfig
 
     paths = sysconfig.get_paths()

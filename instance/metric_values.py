@@ -1,4 +1,4 @@
-"""Values of user code's counters, gauges and histograms; thread-safe."""
+"""Thread-safe counters, gauges and histograms of user code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _LARGEST = sys.float_info.max
 
 
 class CounterValue(Counter):
-    """A number that only increases, from 0 at each start of the instance.
+    """A number that starts at 0 and never decreases.
 
     Attributes:
         value: current value.
     """
 
     def __init__(self) -> None:
-        """Start at 0."""
+        """Create a counter with the value 0."""
         self.value = 0.0
         self._lock = threading.Lock()
 
     def inc(self, amount: float = 1.0) -> None:  # noqa: D102  documented in the interface
         if not 0 <= amount < math.inf:
-            raise InvalidConfig(f"a counter cannot be increased by {amount!r}; give a finite number of at least 0")
+            raise InvalidConfig(f"invalid counter increment {amount!r}: expected a finite number of at least 0")
         with self._lock:
             self.value = min(self.value + amount, _LARGEST)
 
@@ -41,7 +41,7 @@ class GaugeValue(Gauge):
     """
 
     def __init__(self) -> None:
-        """Start at 0."""
+        """Create a gauge with the value 0."""
         self.value = 0.0
         self._lock = threading.Lock()
 
@@ -58,16 +58,16 @@ class GaugeValue(Gauge):
 
 
 class HistogramValue(Histogram):
-    """Counts observed values by upper bound, with their total number and sum.
+    """Counts observed values per bucket, and sums them.
 
     Attributes:
-        bounds: increasing upper bounds of the buckets; values above all of them are counted separately.
-        counts: count of each bucket, not cumulative; one more than bounds.
+        bounds: increasing upper bounds of the buckets; larger values are counted in one more bucket.
+        counts: count of each bucket, not cumulative; one more than ``bounds``.
         sum: sum of all values.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """Start without observations."""
+        """Create a histogram without observations."""
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
@@ -81,12 +81,12 @@ class HistogramValue(Histogram):
 
 
 def _bounded(total: float) -> float:
-    """Return a sum of finite numbers, which may be infinite, in the range of JSON."""
+    """Limit a sum of finite numbers to the finite range, as required by JSON."""
     return max(-_LARGEST, min(total, _LARGEST))
 
 
 def _finite(what: str, value: float) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise InvalidConfig(f"a {what} cannot take {value!r}; give a finite number")
+        raise InvalidConfig(f"invalid {what} value {value!r}: expected a finite number")
     return number

@@ -1,9 +1,9 @@
-"""Headers of outputs: properties that name the input message.
+"""Create headers of outputs: properties that name the input message.
 
-Pulsar's instances write both properties on every output. They are over a hundred bytes long and different for each
-message: they would more than double the stored size of ordinary outputs, and the messages of a batch could no longer
-share their metadata, which is what makes reading a batch fast. So they are written only on request: on outputs of
-messages that carry `TRIGGER_PROPERTY` and were sent alone (no batch, or a batch of one), as ``functions trigger`` does.
+Pulsar's instances write both properties on every output. They have over a hundred bytes and differ for each message:
+they would more than double the stored size of ordinary outputs, and the messages of a batch could no longer share their
+metadata, which makes reading a batch fast. So they are written only on request: on outputs of messages that carry
+`TRIGGER_PROPERTY` and were sent alone (no batch, or a batch of one), as ``functions trigger`` does.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ INPUT_TOPIC = "__pfn_input_topic__"
 
 
 def message_id_text(message_id: MessageId) -> str:
-    """Return the value of `INPUT_MESSAGE_ID` for a message."""
+    """Return a message id as the value of `INPUT_MESSAGE_ID`."""
     return urlsafe_b64encode(message_id.serialize()).decode()
 
 
 def message_id_of(entry: ReceivedEntry, index: int) -> MessageId:
-    """Return the id of a message of an entry."""
+    """Return the id of a message in an entry."""
     if not entry.is_batch:
         return entry.message_id
     ledger_id, entry_id, partition, _, _ = entry.message_id
@@ -47,7 +47,7 @@ class HeaderMaker:
     """Creates the metadata of outputs."""
 
     def __init__(self, forwards_properties: bool) -> None:
-        """Prepare.
+        """Create a maker of output headers.
 
         Args:
             forwards_properties: whether outputs inherit the properties of their input.
@@ -55,13 +55,13 @@ class HeaderMaker:
         self._forwards = forwards_properties
 
     def of_unit(self, unit: Unit) -> list[bytes] | None:
-        """Return the attributes of the output of each message of a unit; see `encode_attributes`.
+        """Return the attributes of the outputs of a unit, as returned by `encode_attributes`.
 
         Returns:
-            By position, empty for outputs without any; None if no output has any.
+            One item per position, empty for outputs without attributes; None if no output has any.
         """
         if not any(entry.is_batch or entry.has_properties for entry in unit.entries):
-            return None  # unbatched messages
+            return None  # unbatched messages without properties
         parts = [(len(indexes), self._of_entry(entry, indexes)) for _, entry, indexes in unit.parts()]
         if all(attributes is None for _, attributes in parts):
             return None
@@ -96,9 +96,9 @@ class HeaderMaker:
 
 
 class TracedHeaderMaker(HeaderMaker):
-    """Provides attributes for each output, to which traced calls add their context."""
+    """Creates attributes for each output, to which traced calls add their span context."""
 
     def of_unit(self, unit: Unit) -> list[bytes]:
-        """Return the attributes of the output of each message; as `HeaderMaker.of_unit`."""
+        """Return the attributes of the outputs of a unit, which `Unit.made` shares with traced calls."""
         unit.made = super().of_unit(unit) or [b""] * len(unit)
         return unit.made

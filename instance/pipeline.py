@@ -1,14 +1,13 @@
-"""Runs one instance: opens its inputs and outputs, runs its function, and closes them again.
+"""Run one instance: open its inputs and outputs, run its function, and close them.
 
     input → inbox → function's thread → outcome → settlement → output, state store
       ↑                                               │
       └────────────── acknowledgements ───────────────┘
 
-The unit of work, the limits and the effect of the outcome are up to the `Settlement` of the function's processing
-guarantee (`ports.py` has a table of them). This module has their common part: lock, loading, log topic, counters,
-start, stop and failure.
+The `Settlement` of the processing guarantee determines the unit of work, the limits and the effect of the outcome
+(`ports.py` has a table). This module has the common part: lock, loading, log topic, counters, start, stop and failure.
 
-Everything here runs on the client's event loop, except loading and the `Listener` methods, which the function's thread
+All code here runs on the client's event loop, except loading and the `Listener` methods, which the function's thread
 calls and which only queue work and wake the loop, once per burst.
 """
 
@@ -59,24 +58,24 @@ if TYPE_CHECKING:
 
     ConnectorSettlement = SourceSettlement | SinkSettlement | ExactSinkSettlement
 
-FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot continue
-SETTLE_S = 3.0  # for work in flight when the instance is stopped
+FAILURE_GRACE_S = 2.0  # time for the function to return when the instance cannot continue
+SETTLE_S = 3.0  # time for work in flight when the instance is stopped
 _TICK_S = 1.0
 _CALLS_GRACE = 0.7
-"""Share of the function's time to stop: async calls that take longer are cancelled, which needs some time, too."""
+"""Share of the grace period for running async calls; the rest is for cancelling them."""
 
 
 class Pipeline:
-    """One instance: created, run once with `run`, and stopped with `stop`.
+    """One instance: create it, call `run` once, and end it with `stop`.
 
     Attributes:
-        stats: its counters.
+        stats: the instance's counters.
         is_running: whether messages are being processed.
         abandoned: whether the function did not return after a stop request.
-        grace_s: how long it had to return.
+        grace_s: time limit for that.
         core: state shared by its parts.
-        settlement: handles the outcomes.
-        values: converts the function's messages and values, once it is loaded.
+        settlement: handles the outcomes of processing.
+        values: converters of the function's messages, once it is loaded.
     """
 
     def __init__(
@@ -88,14 +87,14 @@ class Pipeline:
         endpoints: Endpoints | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """Prepare, on the client's event loop.
+        """Create the instance on the client's event loop.
 
         Args:
             spec: instance to run.
             client: connects to the broker; not closed here.
-            home: where the function is imported.
+            home: imports the function.
             instance_log: log of the instance; not closed here.
-            endpoints: opens inputs and outputs; by default the client, for topics only.
+            endpoints: opens inputs and outputs; by default the client, which supports topics only.
             turns: turns of the functions that share the process; None for a separate process.
         """
         self.is_running = False
@@ -120,7 +119,7 @@ class Pipeline:
         self._thread_ended = asyncio.Event()
 
     async def run(self) -> str:
-        """Run until stopped, and return why the instance ended: empty after `stop`, otherwise with a traceback.
+        """Run until stopped, and return why the instance ended: empty after `stop`, otherwise the error.
 
         Cancellation: closes the instance without waiting for the function.
         """
@@ -145,7 +144,7 @@ class Pipeline:
             await self._close()
 
     async def _open(self) -> str | None:
-        """Wait for the function to be loaded and open inputs and outputs; return why that failed, or None."""
+        """Wait until the function is loaded, then open inputs and outputs; return why that failed, or None."""
         core, ended = self.core, self.core.ended
         await asyncio.wait((self._calls, ended), return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
@@ -186,13 +185,13 @@ class Pipeline:
         watched: Watched = self._watch if isinstance(call, AsyncCall) else call.place
 
         def end(reason: str) -> None:
-            self.core.call_died(f"a call took longer than {limit_s:g} s, its limit (runTimeLimitMs)")
+            self.core.call_died(f"a call exceeded its limit of {limit_s:g} s (runTimeLimitMs)")
             self.core.end(reason)
 
         return RunTimeLimit(limit_s, watched, lambda: self.core.thread_id, end)
 
     def status(self) -> FunctionStatus:
-        """Return the instance's status; its counters, and what prevents it from running (from any thread)."""
+        """Return the instance's status, with counters and what prevents it from running (from any thread)."""
         status = self.stats.status()
         status.running = self.is_running
         if not status.running and not status.failureException:
@@ -200,27 +199,27 @@ class Pipeline:
         return status
 
     def _slow_opening(self) -> str:
-        """Return what is being opened, and since when, if that takes long; otherwise empty."""
+        """Return what is being opened and for how long, if that is slow; otherwise an empty string."""
         since_s, ended = self._opening_since_s, self.core.ended
         if since_s is None or ended.done() or (passed_s := time.monotonic() - since_s) < SHOWN_AFTER_S:
             return ""
-        return f"{self.core.opening}: not open after {passed_s:.0f} s; no answer yet"
+        return f"{self.core.opening}: not open after {passed_s:.0f} s; no reply yet"
 
     def stop(self, grace_s: float) -> None:
-        """Make `run` end after the current message, or without the function if that takes longer than ``grace_s``."""
+        """Make `run` end after the current message, or after ``grace_s`` without waiting for the function."""
         self.grace_s = grace_s
         self.core.end("")
 
     async def _wind_down(self) -> None:
-        """Let the function finish its message, and its results reach the output."""
+        """Wait until the function has finished its message and its results are stored."""
         tasks = self.core.tasks
         tasks.cancel()
         self._request_stop()
-        await tasks.close()  # from here on nothing is put into the inbox
+        await tasks.close()  # from here on, no entries are put into the inbox
         if not await within(self.grace_s, self._thread_ended.wait()):
             self.abandoned = self.core.is_abandoned = True
             return
-        with contextlib.suppress(MagnetarError):  # of a failed input: nothing can be sent
+        with contextlib.suppress(MagnetarError):  # an input has failed, so nothing can be sent
             await within(SETTLE_S, self.settlement.settle(self._thread.unprocessed()))
 
     def _request_stop(self) -> None:
@@ -237,10 +236,10 @@ class Pipeline:
             await asyncio.to_thread(self._tracing.close)
         if self._log_topic is not None:
             await self._log_topic.close()
-        await self._lock.close()  # last, because a successor begins then
+        await self._lock.close()  # last, because a successor may then start
 
     def _trouble(self) -> str:
-        """Return what prevents the instance from continuing (from any thread)."""
+        """Return what prevents the instance from continuing, or an empty string (from any thread)."""
         return self._lock.trouble() or self.settlement.trouble() or self._watch.trouble()
 
     async def _tick(self) -> None:
@@ -254,7 +253,7 @@ class Pipeline:
     # -- on the function's thread ---------------------------------------------------------------------------------
 
     def _load(self) -> Calls:
-        """Make the function callable."""
+        """Load the function, and return its calls."""
         spec, settlement = self.core.spec, self.settlement
         self.core.thread_id = get_ident()
         self._home.enter_thread()
@@ -270,7 +269,7 @@ class Pipeline:
             raise
 
     def _calls_of(self, loaded: LoadedFunction) -> Calls:
-        """Return the function's calls, with its context and value converters."""
+        """Create the function's calls, with its context and value converters."""
         spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
         values = self.values = load_values(details, self._home, loaded.call, self._schemas)
         opened = self._tracing = open_tracing(
@@ -310,15 +309,15 @@ class Pipeline:
         return calls
 
     def loaded(self, calls: Calls) -> None:
-        """Handle that the function is loaded; as `function_thread.Listener.loaded`."""
+        """Pass the loaded function's calls to the event loop."""
         self.core.mailbox.post(partial(self._calls.set_result, calls))
 
     def reported(self, texts: Sequence[str]) -> None:
-        """Log failures; as `function_thread.Listener.reported`."""
+        """Log failures of messages."""
         self.core.log.write_all("ERROR", texts)
 
     def ended(self, error: BaseException | None) -> None:
-        """Handle the end of the function's thread; as `function_thread.Listener.ended`."""
+        """Pass the end of the function's thread, and its error, to the event loop."""
         self._home.leave_thread()
         # Not on the event loop, because formatting the function's exceptions may run its code.
         self.core.mailbox.post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))
@@ -334,9 +333,9 @@ def has_connector(details: FunctionDetails) -> bool:
 
 
 def import_connectors() -> None:
-    """Import the modules for sources and sinks: 0.8 MB that function instances and servers save.
+    """Import the modules for sources and sinks, which take 0.8 MB and are not needed elsewhere.
 
-    A process whose event loop serves others does so on a thread, before it creates the first connector.
+    A process with a busy event loop calls this on a thread, before it creates the first connector.
     """
     from .connectors import exact_sink, sink_settlement, source_settlement  # noqa: F401
 

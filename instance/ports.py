@@ -1,21 +1,20 @@
-"""Ports of an instance: where its entries come from, where its outputs go, and what settles them.
+"""Ports of an instance: its inputs, its outputs, and the settlement between them.
 
-A topic is one kind of input and output: a client's consumers and producers are `Input` and `Output` as they are, and
-the client itself is `Endpoints`, so that no layer is needed between them and the pipeline.
+A topic is one kind of input and output: a client's consumers and producers directly implement `Input` and `Output`, and
+the client itself implements `Endpoints`, so that no layer is needed between them and the pipeline.
 
-A `Settlement` implements the effect of processing:
+A `Settlement` determines the effect of processing:
 
 | settlement | an input entry is acknowledged | results |
 | --- | --- | --- |
 | at least once | when its outputs are durable | are sent |
 | at most once | before it is processed | are sent |
 | manual | by the function | are sent |
-| effectively once, direct | when its outputs and all before are durable | are sent, numbered by positions |
-| effectively once, outbox | the same | are committed with position and state, then sent the same way |
-| sink | when its records are written, or stored in the dead-letter topic | there are none |
-| sink, at most once | before they are written | there are none |
-| sink, effectively once | as of a sink, with all before | there are none |
-| source | there are none | are sent; its position is kept when they are durable |
+| effectively once, direct | when its outputs and all earlier ones are durable | are sent, numbered by positions |
+| sink | when its records are written, or stored in the dead-letter topic | none |
+| sink, at most once | before its records are written | none |
+| sink, effectively once | as for a sink, with all earlier entries | none |
+| source | no input | are sent; the position is saved when they are durable |
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from .state.session import StateSession
 
 
 class Input(Protocol):
-    """Delivers entries with their positions, and takes acknowledgements; used on the event loop.
+    """Delivers entries and accepts acknowledgements; used on the event loop.
 
-    Acknowledged entries are never redelivered; entries neither acknowledged nor requested again are redelivered after a
-    reconnection.
+    Acknowledged entries are never redelivered. Entries that are not acknowledged are redelivered after a reconnection,
+    or on request.
     """
 
     async def receive_entry(self) -> ReceivedEntry:
-        """Return the next entry, waiting for it. Cancellation: safe; nothing is lost."""
+        """Return the next entry, waiting for it. Cancellation: safe; no entry is lost."""
 
     def poll_entry(self) -> ReceivedEntry | None:
         """Return the next entry, or None if none is available."""
@@ -50,7 +49,7 @@ class Input(Protocol):
         """Wait until `poll_entry` may return an entry. Cancellation: safe."""
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge entries before they are processed; the result has those whose acknowledgement is durable."""
+        """Acknowledge entries before they are processed, and return those whose acknowledgement is durable."""
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
         """Acknowledge entries immediately."""
@@ -71,17 +70,17 @@ class Input(Protocol):
         """Wait until acknowledgements have been sent."""
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription: the next entry is the first one after ``target``; as `Consumer.seek`."""
+        """Move the subscription, as `Consumer.seek`: the next entry is the first one after ``target``."""
 
     async def close(self) -> None:
         """Stop receiving."""
 
 
 class OrderedInput(Protocol):
-    """Delivers entries in the order of their positions to one reader at a time, and is acknowledged in that order.
+    """An input that delivers entries to one reader at a time, in the order of positions.
 
     Attributes:
-        topic: full name.
+        topic: full topic name.
     """
 
     topic: str
@@ -97,10 +96,10 @@ class OrderedInput(Protocol):
         """Wait until `poll_entry` returns an entry. Cancellation: safe."""
 
     async def last_and_mark_delete(self) -> tuple[MessageId, MessageId | None]:
-        """Return the last position, and the one up to which everything is acknowledged."""
+        """Return the last position, and the position up to which all entries are acknowledged, or None."""
 
     def ack_cumulative(self, message: MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to a position; done when that is durable."""
+        """Acknowledge all entries up to a position; done when that is durable."""
 
     async def flush_acks(self) -> None:
         """Wait until acknowledgements have been sent."""
@@ -110,7 +109,7 @@ class OrderedInput(Protocol):
 
 
 class Output(Protocol):
-    """Takes encoded entries, and reports when each is durable."""
+    """Sends encoded entries, and reports when each is durable."""
 
     def send_entry(self, entry: OutgoingEntry) -> asyncio.Future[MessageId]:
         """Send an entry; done when it is durable, or has failed permanently.
@@ -125,29 +124,29 @@ class Output(Protocol):
 
 
 class NumberedOutput(Protocol):
-    """Takes entries with increasing sequence ids, and drops duplicates.
+    """An output for entries with increasing sequence ids, which drops duplicates.
 
     Attributes:
-        last_sequence_id: highest sequence id when it was opened, -1 if none.
+        last_sequence_id: highest stored sequence id when the output was opened, or -1.
     """
 
     last_sequence_id: int
 
     def send_sealed(self, payload: bytes, sequence_id: int, num_messages: int) -> asyncio.Future[MessageId]:
-        """Send an entry that includes its metadata; done when it is durable, or has failed permanently."""
+        """Send an entry with its metadata; done when it is durable, or has failed permanently."""
 
     async def close(self) -> None:
         """Stop sending."""
 
 
 class Endpoints(Protocol):
-    """Opens inputs and outputs; an `AsyncClient` does it for topics.
+    """Opens inputs and outputs; `AsyncClient` implements it for topics.
 
-    Consumers of type Failover are `OrderedInput`, too; named producers are `NumberedOutput`.
+    Failover consumers also implement `OrderedInput`; named producers implement `NumberedOutput`.
     """
 
     async def partitions(self, topic: str) -> Sequence[str]:
-        """Return the full names of a topic's partitions, or its own if it is not partitioned."""
+        """Return the full names of a topic's partitions, or its own full name if it is not partitioned."""
 
     async def subscribe(self, topic: str, subscription: str, config: ConsumerConfig) -> Input:
         """Open an input."""
@@ -157,31 +156,31 @@ class Endpoints(Protocol):
 
 
 class Settlement(Outside, Protocol):
-    """Applies the outcome of processing to inputs and outputs, from opening them to closing them.
+    """Opens inputs and outputs, applies the outcome of processing to them, and closes them.
 
-    Everything runs on the event loop except `session`, `publish` and `acknowledge`, which the function's thread calls,
-    and the `maker`, which works on it: it creates units from entries, and outcomes from results.
+    All methods run on the event loop except `session`, `publish` and `acknowledge`, which the function's thread calls,
+    and the `maker`, which that thread uses: it creates units from entries, and outcomes from results.
     """
 
     @property
     def maker(self) -> Maker:
-        """The part that works on the function's thread."""
+        """The part that runs on the function's thread."""
 
     def session(self) -> StateSession | None:
-        """Return the function's state, None without a state store; called once, if the function takes a context."""
+        """Return the function's state, or None without a state store; called once, for functions with a context."""
 
     async def open(self, calls: Calls) -> None:
-        """Open inputs and outputs, recording in `InstanceCore.opening` what is being opened.
+        """Open inputs and outputs, setting `InstanceCore.opening` to the current one.
 
         Raises:
-            MagnetarError: one of them is rejected.
+            MagnetarError: the broker rejects an input or output.
         """
 
     def start(self, process: Callable[[Item], None]) -> None:
         """Start taking input; ``process`` passes an entry to the function's thread."""
 
     def trouble(self) -> str:
-        """Return what prevents the instance from continuing, empty if nothing does (from any thread)."""
+        """Return what prevents the instance from continuing, or an empty string (from any thread)."""
 
     def tick(self) -> None:
         """Do periodic work; called every second."""
@@ -193,8 +192,8 @@ class Settlement(Outside, Protocol):
         """Wait until results are durable and acknowledged. Cancellation: safe.
 
         Args:
-            unprocessed: entries without results; they are redelivered.
+            unprocessed: entries without results, which are redelivered.
         """
 
     async def close(self) -> None:
-        """Give up work in progress, and close inputs and outputs."""
+        """Abandon work in progress, and close inputs and outputs."""

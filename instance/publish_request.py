@@ -1,6 +1,6 @@
-"""A message that a function publishes through its context, validated before it leaves the function's thread.
+"""Messages that functions publish through their context, validated on the function's thread.
 
-Callbacks receive the outcome on a separate thread: user code must not run on an event loop.
+Callbacks receive the outcome on a separate thread, because user code must not run on an event loop.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..errors import InvalidConfig, MessageTooLarge, ProtocolError
 from ..wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
-"""Maximum size of a function's message: the frame limit minus room for metadata."""
-_PAIR_BYTES = 16  # maximum overhead of a property, in addition to its texts
+"""Maximum size of a message that a function sends: the frame limit minus room for metadata."""
+_PAIR_BYTES = 16  # maximum overhead of a property, in addition to name and value
 
 
 class Result(IntEnum):
@@ -39,7 +39,7 @@ class Result(IntEnum):
 
 
 class CompressionType(IntEnum):
-    """Compressions by the official client's names and numbers."""
+    """Compression types, with the official client's names and numbers."""
 
     NONE = 0
     LZ4 = 1
@@ -61,16 +61,16 @@ class MessageOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """One outgoing message.
+    """A message to be published.
 
     Attributes:
         topic: destination topic.
         payload: serialised value.
-        compression: compression of its entries.
-        options: its metadata.
-        callback: the user's callback, called with result and message.
-        message: the user's object; second argument of the callback.
-        subscription: a subscription that retains the messages, created with the producer; None for none.
+        compression: compression of the message's entry.
+        options: metadata of the message.
+        callback: user callback, called with result and message; or None.
+        message: the user's message object, passed to the callback.
+        subscription: name of a subscription that retains the messages, created with the producer; or None.
     """
 
     topic: str
@@ -83,10 +83,10 @@ class PublishRequest:
 
 
 class Callbacks:
-    """Calls callbacks in order, on a thread started by the first request with a callback."""
+    """Calls callbacks in order, on a thread that the first callback starts."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
-        """Prepare.
+        """Create a caller of callbacks without starting the thread.
 
         Args:
             on_error: called with exceptions of callbacks, on the callbacks' thread.
@@ -116,7 +116,7 @@ class Callbacks:
             self._waiting.put(None)
 
 
-_NO_REPLICATION = "is refused: nothing is replicated to other clusters; leave it out"
+_NO_REPLICATION = "is not supported: messages are not replicated to other clusters; remove it"
 _REFUSED = dict.fromkeys(("replication_clusters", "disable_replication"), _NO_REPLICATION)
 _KNOWN = (
     "properties", "partition_key", "ordering_key", "event_timestamp", "sequence_id", "deliver_at", "deliver_after",
@@ -124,7 +124,7 @@ _KNOWN = (
 
 
 def read_compression(kind: Any) -> Compression:
-    """Return our name of a compression given as our constant, the official client's, a number, a name or None.
+    """Return the name of a compression given as an enum member, a number, a name or None.
 
     Raises:
         InvalidConfig: the compression is unknown.
@@ -135,26 +135,26 @@ def read_compression(kind: Any) -> Compression:
     try:
         found = names[kind.upper()] if isinstance(kind, str) else CompressionType(int(kind))
     except (KeyError, ValueError, TypeError, OverflowError) as error:
-        raise InvalidConfig(f"compression_type={kind!a:.40} is not one of {', '.join(names)}") from error
+        raise InvalidConfig(f"invalid compression_type {kind!a:.40}: expected one of {', '.join(names)}") from error
     return cast(Compression, found.name.upper())
 
 
 def read_message_conf(
     properties: Mapping[str, str] | None, conf: Mapping[str, Any] | None, clock: Callable[[], float] = time.time
 ) -> MessageOptions:
-    """Return the options of a message.
+    """Convert properties and ``message_conf`` to the options of a message.
 
     Args:
         properties: message properties.
         conf: further options, by the names of the official client's `send`.
-        clock: wall clock in seconds, for ``deliver_after``.
+        clock: returns seconds since 1970, for ``deliver_after``.
 
     Raises:
-        InvalidConfig: ``conf`` has an unknown or unsupported key, or a value that a message cannot hold.
+        InvalidConfig: ``conf`` has an unknown or unsupported key, or an invalid value.
     """
     options = MessageOptions()
     if conf is not None and not isinstance(conf, Mapping):
-        raise InvalidConfig(f"message_conf is {type(conf).__name__}; give a dict")
+        raise InvalidConfig(f"message_conf must be a dict, not {type(conf).__name__}")
     properties, delay = _properties("properties", properties), None
     for name, value in (conf or {}).items():
         match name:
@@ -175,7 +175,7 @@ def read_message_conf(
             case _ if name in _REFUSED:
                 raise InvalidConfig(f"message_conf key {name!r} {_REFUSED[name]}")
             case _:
-                raise InvalidConfig(f"message_conf key {name!a} is unknown; known are {', '.join(_KNOWN)}")
+                raise InvalidConfig(f"unknown message_conf key {name!a}: expected one of {', '.join(_KNOWN)}")
     if delay is not None:
         options["deliver_at_ms"] = due_ms(delay, options.get("deliver_at_ms", 0), clock)
     if properties:
@@ -191,13 +191,13 @@ def _properties(what: str, properties: Any) -> Mapping[Any, Any]:
     if properties is None:
         return {}
     if not isinstance(properties, Mapping):
-        raise InvalidConfig(f"{what} are {type(properties).__name__}; give a dict of str")
+        raise InvalidConfig(f"{what} must be a dict of str, not {type(properties).__name__}")
     return properties
 
 
 def _key(value: Any) -> str:
     if isinstance(value, bytes):
-        raise InvalidConfig(f"message_conf key 'partition_key' is {value!a:.40}, which is bytes; give a str")
+        raise InvalidConfig(f"message_conf key 'partition_key' is {value!a:.40}: expected a str, not bytes")
     return str(value)
 
 
@@ -205,7 +205,7 @@ def _integer(name: str, value: Any) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidConfig(f"message_conf key {name!r} is {value!a:.40}, and no number") from error
+        raise InvalidConfig(f"message_conf key {name!r} is {value!a:.40}: expected a number") from error
     check_integer(f"message_conf key {name!r}", number, 0)
     return number
 
@@ -216,40 +216,40 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 def check_size(topic: str, payload: bytes, options: MessageOptions) -> None:
-    """Reject a message that is too large including its metadata.
+    """Reject a message that is too large, including its metadata.
 
     Raises:
-        MessageTooLarge: the message is too large.
+        MessageTooLarge: the message exceeds `MESSAGE_BYTES_MAX`.
     """
     size = len(payload)
     if options:
-        # The key is stored in the entry's metadata, too.
+        # The key is also stored in the entry's metadata.
         size += 2 * (len(options.get("key", "").encode()) + len(options.get("ordering_key", b"")))
         pairs = options.get("properties", {}).items()
         size += sum(len(name.encode()) + len(value.encode()) + _PAIR_BYTES for name, value in pairs)
     if size > MESSAGE_BYTES_MAX:
         raise MessageTooLarge(
-            f"message of {size} bytes for {topic} exceeds the limit of {MESSAGE_BYTES_MAX} bytes with its key and"
-            " properties; publish less, or store it elsewhere and publish where"
+            f"message of {size} bytes for {topic}, with key and properties, exceeds the limit of {MESSAGE_BYTES_MAX}"
+            " bytes: publish less data, or store it elsewhere and publish a reference"
         )
 
 
 def read_message_id(given: Any, method: str = "ack") -> MessageId:
-    """Return the id from a result of `Context.get_message_id` or an id of the official client.
+    """Convert a result of `Context.get_message_id`, or an id of the official client, to a message id.
 
     Args:
-        given: the object.
+        given: object to convert.
         method: the context's method, for the error.
 
     Raises:
-        InvalidConfig: it is not a message id, or not that of a message.
+        InvalidConfig: the object is not the id of a message.
     """
     try:
         message_id = deserialize(bytes(given.serialize()))
     except (AttributeError, TypeError, ProtocolError) as error:
         kind = type(given).__name__
         raise InvalidConfig(
-            f"context.{method} takes what context.get_message_id() returned, not {kind}: {error}"
+            f"context.{method} requires an id returned by context.get_message_id(), not {kind}: {error}"
         ) from error
     if method == "seek" and message_id[:2] in (EARLIEST[:2], LATEST[:2]):
         return EARLIEST if message_id[:2] == EARLIEST[:2] else LATEST

@@ -1,10 +1,9 @@
-"""The run-time limit of a message: ends an instance whose function takes too long for one message.
+"""Enforce the run-time limit: end an instance whose function takes too long for one message.
 
 Design: the function cannot be interrupted from outside, so its process ends, and the message is redelivered. `Place.at`
-identifies the current call and is checked a few times within the limit; it costs nothing per message. Only time in
-which this process ran counts: after a late check, for example because the machine was suspended, at most two periods
-count. An async call is cancelled instead (`AsyncCall`) and fails alone; one that blocks its event loop ends the
-process.
+identifies the current call and is checked a few times within the limit, without a cost per message. Only time in which
+this process ran counts: after a late check, for example because the machine was suspended, at most two periods count.
+An async call is cancelled instead (`AsyncCall`) and fails alone; one that blocks its event loop ends the process.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..config.conversion import runtime_options
 from .spec import InstanceSpec
 
 LOOKS = 4
-"""Checks within the limit: a call is ended at most a quarter of the limit late."""
+"""Checks within the limit: a call ends at most a quarter of the limit late."""
 _LONGEST_PERIOD_S = 5.0
 _SETTING = "runTimeLimitMs"
 
@@ -31,14 +30,14 @@ def run_time_limit_s(spec: InstanceSpec) -> float | None:
 
 
 class Watched(Protocol):
-    """Identifies the current call."""
+    """Identifies the current call of a function."""
 
     def at(self) -> object | None:
-        """Return a value that stays equal while one call runs, None between calls."""
+        """Return a value that identifies the current call, or None between calls."""
 
 
 class RunTimeLimit:
-    """Watches the calls of one instance, on its event loop."""
+    """Watches the calls of one instance on its event loop."""
 
     def __init__(
         self,
@@ -48,14 +47,14 @@ class RunTimeLimit:
         end: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare.
+        """Create a watch of an instance.
 
         Args:
             limit_s: time limit of a message.
-            place: current call.
-            thread_id: id of the function's thread.
+            place: identifies the current call.
+            thread_id: returns the id of the function's thread.
             end: ends the instance with a reason.
-            clock: monotonic seconds.
+            clock: monotonic clock, in seconds.
         """
         self.period_s = min(limit_s / LOOKS, _LONGEST_PERIOD_S)
         self._limit_s = limit_s
@@ -68,12 +67,12 @@ class RunTimeLimit:
         self._passed_s = 0.0
 
     async def watch(self) -> None:
-        """Check repeatedly, until a call takes too long. Cancellation: safe."""
-        while not self.look():  # noqa: ASYNC110  a call that has not ended sends no event
+        """Check periodically until a call takes too long. Cancellation: safe."""
+        while not self.look():  # noqa: ASYNC110  a running call sends no event
             await asyncio.sleep(self.period_s)
 
     def look(self) -> bool:
-        """Return whether the current call takes too long, and end the instance if so."""
+        """Return whether the current call has exceeded the limit, and end the instance if so."""
         at, now_s = self._place.at(), self._clock()
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         if at is None or at != self._at:
@@ -83,11 +82,11 @@ class RunTimeLimit:
         if self._passed_s < self._limit_s:
             return False
         self._end(
-            f"the function has worked on one message for {self._passed_s:.1f} s, its limit is {self._limit_s:g} s"
-            f" ({_SETTING}); {self._where()}. The message comes again"
+            f"the function has processed one message for {self._passed_s:.1f} s, beyond its limit of {self._limit_s:g}"
+            f" s ({_SETTING}); {self._where()}; the message will be redelivered"
         )
         return True
 
     def _where(self) -> str:
         frame = sys._current_frames().get(self._thread_id() or 0)
-        return "where is not known" if frame is None else f"now at line {frame.f_lineno} of {frame.f_code.co_filename}"
+        return "position unknown" if frame is None else f"now at line {frame.f_lineno} of {frame.f_code.co_filename}"

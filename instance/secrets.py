@@ -1,16 +1,15 @@
-"""The secrets of a function, which `Context.get_secret` returns, and their providers.
+"""Secrets of a function, as returned by `Context.get_secret`, and their providers.
 
-The record has, for each name, the value that a provider needs to find the secret. The provider is configured in the
+For each name, the record contains the value that a provider needs to find the secret. The provider is configured in the
 worker (`secretsProviderClassName`); by default the stored value itself describes the location:
-
 | stored value | the secret |
 | --- | --- |
-| a text | the text |
+| a string | the string |
 | ``{"env": NAME}`` | that environment variable of the worker |
 | ``{"file": PATH}`` | the content of that file |
-| ``{"path": DIRECTORY, "key": NAME}`` | the content of the file of that name there, as Kubernetes mounts secrets |
+| ``{"path": DIRECTORY, "key": NAME}`` | the content of that file in the directory, as Kubernetes mounts secrets |
 
-Secrets that were returned are hidden in log and status.
+Secrets returned to a function are hidden in log and status.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class SecretsProvider(Protocol):
-    """The interface of providers; Pulsar's Python providers have the same methods."""
+    """Interface of secrets providers; Pulsar's Python providers have the same methods."""
 
     def init(self, config: Mapping[str, Any]) -> object:
         """Read `secretsProviderConfig` of the worker's configuration; called once."""
@@ -46,38 +45,38 @@ class SecretsProvider(Protocol):
 
 
 class ClearTextSecretsProvider:
-    """The stored value is the secret."""
+    """Provider whose stored value is the secret."""
 
     def init(self, config: Mapping[str, Any]) -> None:
-        """Take no settings."""
+        """Do nothing: this provider has no settings."""
 
     def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
-        """Return the stored value if it is a text."""
+        """Return the stored value if it is a string, else None."""
         return secret_path if isinstance(secret_path, str) else None
 
 
 class EnvironmentBasedSecretsProvider:
-    """Secrets are environment variables of the worker with the same names."""
+    """Provider whose secrets are environment variables of the worker."""
 
     def init(self, config: Mapping[str, Any]) -> None:
-        """Take no settings."""
+        """Do nothing: this provider has no settings."""
 
     def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
-        """Return the environment variable of that name."""
+        """Return the environment variable named like the secret, or None."""
         return os.environ.get(secret_name)
 
 
 class StatedSecretsProvider:
-    """The stored value describes where the secret is; see the table at the top."""
+    """Default provider, whose stored value describes where the secret is (see the table above)."""
 
     def init(self, config: Mapping[str, Any]) -> None:
-        """Take no settings."""
+        """Do nothing: this provider has no settings."""
 
     def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
-        """Return the secret; None if the variable or file does not exist.
+        """Return a secret, or None if the variable or file does not exist.
 
         Raises:
-            InvalidConfig: the stored value does not describe where the secret is.
+            InvalidConfig: the stored value does not describe a location.
         """
         match secret_path:
             case str():
@@ -89,7 +88,7 @@ class StatedSecretsProvider:
             case {"path": str(path), "key": str(key), **rest} if not rest:
                 return _content(Path(path) / key)
         raise InvalidConfig(
-            f"secrets.{secret_name} says no place; give a text, {{'env': NAME}}, {{'file': PATH}} or"
+            f"invalid secrets.{secret_name}: expected a string, {{'env': NAME}}, {{'file': PATH}} or"
             " {'path': DIRECTORY, 'key': FILE}"
         )
 
@@ -101,7 +100,7 @@ def _content(path: Path) -> str | None:
         if len(content) > FILE_BYTES_MAX:
             raise InvalidConfig(f"the secret in {path} is larger than {FILE_BYTES_MAX} bytes")
         return content.decode().removesuffix("\n")
-    except (OSError, ValueError):  # no such file, or not text
+    except (OSError, ValueError):  # no such file, or not UTF-8
         return None
 
 
@@ -110,15 +109,15 @@ _BUILT_IN: dict[str, type[SecretsProvider]] = {
     "ClearTextSecretsProvider": ClearTextSecretsProvider,
     "EnvironmentBasedSecretsProvider": EnvironmentBasedSecretsProvider,
 }
-"""Providers by the last part of their names: Pulsar's are called secretsprovider.ClearTextSecretsProvider."""
+"""Providers by class name; Pulsar's names have a module, as in secretsprovider.ClearTextSecretsProvider."""
 
 
 def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
     """Create a worker's secrets provider.
 
     Args:
-        name: class name, ``module.Class`` from the worker's environment or one of ours; empty for the default.
-        config: its settings.
+        name: class name: ``module.Class`` in the worker's environment, or a built-in one; empty for the default.
+        config: settings of the provider.
 
     Raises:
         FunctionLoadError: the class does not exist, or rejects its settings.
@@ -134,32 +133,32 @@ def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
             raise TypeError("provide_secret is not a method")
     except Exception as error:
         raise FunctionLoadError(
-            f"secretsProviderClassName {name}: {type(error).__name__}: {error}; correct it in the worker's"
-            " configuration, or --secrets-provider-classname of a local run"
+            f"secretsProviderClassName {name}: {type(error).__name__}: {error}; fix it in the worker's"
+            " configuration, or in --secrets-provider-classname of localrun"
         ) from error
     made: SecretsProvider = provider
     return made
 
 
 def check_isolated(stored: Mapping[str, Any]) -> None:
-    """Reject secrets in the worker's environment, which isolated instances do not get.
+    """Reject secrets in the worker's environment, which isolated instances cannot access.
 
     Raises:
-        InvalidConfig: there is one.
+        InvalidConfig: a secret is in the worker's environment.
     """
     for name, place in stored.items():
         if isinstance(place, dict) and "env" in place:
             raise InvalidConfig(
-                f"secrets.{name} is in the worker's environment, which user code does not get under"
-                " processRuntimeUsers; give {'file': PATH} of a file that the tenant's system user may read, or set"
+                f"secrets.{name} is in the worker's environment, which is not available to user code under"
+                " processRuntimeUsers: use {'file': PATH} with a file that the tenant's system user may read, or set"
                 " secretsProviderClassName of the worker"
             )
 
 
 def needs_worker(spec: InstanceSpec) -> bool:
-    """Return whether the secrets of an instance are found by a provider in the worker's environment.
+    """Return whether an instance's secrets require a provider from the worker's environment.
 
-    Secrets of a connector are the texts in its record, whatever the provider.
+    A connector's secrets are the strings in its record, regardless of the provider.
     """
     if not spec.details.secretsMap or spec.details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
         return False
@@ -167,11 +166,11 @@ def needs_worker(spec: InstanceSpec) -> bool:
 
 
 def with_values(spec: InstanceSpec) -> InstanceSpec:
-    """Return a spec with the secrets themselves, and without their provider.
+    """Return a spec that contains the secrets themselves and needs no provider.
 
     Raises:
         FunctionLoadError: the provider cannot be created.
-        Exception: raised by the provider.
+        Exception: the provider raised an exception.
     """
     provider = make_provider(spec.secrets_provider, json.loads(spec.secrets_config or "{}"))
     stored = json.loads(spec.details.secretsMap or "{}")
@@ -188,11 +187,11 @@ class Secrets:
     def __init__(
         self, stored: Mapping[str, Any], provider: SecretsProvider, hide: Callable[[Iterable[str]], None]
     ) -> None:
-        """Prepare.
+        """Create the secrets without looking them up.
 
         Args:
-            stored: the record's value for each name.
-            provider: finds them.
+            stored: stored value of each secret.
+            provider: finds the secrets.
             hide: called with all secrets returned so far, to hide them in log and status.
         """
         self._stored = stored
@@ -203,11 +202,11 @@ class Secrets:
             hide(self._known)
 
     def get(self, name: str) -> str | None:
-        """Return a secret, or None if the function or its provider has none of that name.
+        """Return a secret, or None if it does not exist.
 
         Raises:
             InvalidConfig: the stored value does not describe a location.
-            Exception: raised by a provider of the worker.
+            Exception: the worker's provider raised an exception.
         """
         if name not in self._stored:
             return None

@@ -1,4 +1,4 @@
-"""The spec of an instance: everything that it needs to run; sent to its process."""
+"""The spec of an instance: all that its process needs to run it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Environment:
     """Settings shared by all instances of a worker.
 
     Attributes:
-        worker_id: the worker that runs them.
+        worker_id: id of the worker.
         service_url: the broker's URL.
         admin_url: the admin REST interface's URL.
         cluster: cluster name.
-        state_url: the table service, ``bk://host:port`` or ``bk+ssl://…``; empty if the cluster has no state store.
-        locks_topic: topic of the instances' locks; empty if no other worker can run the instances.
-        secrets_provider: class that finds secrets, ``module.Class``; empty for the default.
-        secrets_config: its settings as JSON; empty for none.
-        security: credentials for broker and REST interface, and how these and the table service are verified.
+        state_url: URL of the table service, ``bk://host:port`` or ``bk+ssl://…``; empty without a state store.
+        locks_topic: topic of instance locks; empty if no other worker can run the instances.
+        secrets_provider: secrets provider, as ``module.Class``; empty for the default.
+        secrets_config: settings of the secrets provider as JSON, or empty.
+        security: credentials for broker and REST interface, and TLS settings for these and the table service.
     """
 
     worker_id: str
@@ -49,15 +49,15 @@ class InstanceSpec(Environment):
 
     Attributes:
         metadata: the function's record.
-        instance_id: number of the instance, from 0.
+        instance_id: number of the instance, starting at 0.
         package: a .py file, or the directory of modules.
         log_file: receives all output and log records of the function.
         control_socket: the instance's socket for status requests; used by process instances.
-        last_words: file in which a process that cannot continue writes the reason.
+        last_words: file to which a process that cannot continue writes the reason.
         libraries: directory of the package's installed requirements, or None.
-        user: user that its process runs as; None for the worker's own user.
-        home: the user's directory for this process, a new one each time; None without a user.
-        died_of: how the previous process died, if it died unexpectedly; else empty.
+        user: system user of the process; None for the worker's own user.
+        home: home directory of the user, created for this process; None without a user.
+        died_of: how the previous process died, or empty if it was stopped.
     """
 
     metadata: FunctionMetaData
@@ -73,17 +73,17 @@ class InstanceSpec(Environment):
 
     @property
     def details(self) -> FunctionDetails:
-        """The function's description."""
+        """The function's details in its record."""
         return self.metadata.functionDetails
 
     @property
     def function_name(self) -> str:
-        """``tenant/namespace/name``."""
+        """The function's full name, ``tenant/namespace/name``."""
         return f"{self.details.tenant}/{self.details.namespace}/{self.details.name}"
 
     @property
     def key(self) -> str:
-        """``tenant/namespace/name:instance``."""
+        """The instance's key, ``tenant/namespace/name:instance``."""
         return f"{self.function_name}:{self.instance_id}"
 
     @cached_property
@@ -98,7 +98,7 @@ class InstanceSpec(Environment):
 
     @property
     def client_security(self) -> ClientSecurity:
-        """The security settings of a broker client, which rejects TLS settings for the state store only."""
+        """Security settings for a broker client, without TLS settings that apply only to the state store."""
         return self.security.for_urls(self.service_url, self.admin_url)
 
     def to_json(self) -> str:
@@ -122,7 +122,7 @@ def from_json(text: str) -> InstanceSpec:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a field in JSON form."""
+    """Convert the value of a field to JSON."""
     if isinstance(value, FunctionMetaData):
         return b64encode(value.SerializeToString()).decode()
     if isinstance(value, ClientSecurity):

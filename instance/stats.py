@@ -1,7 +1,7 @@
-"""Counters of one instance, which `functions status` and `functions stats` show.
+"""Counters of one instance, as shown by `functions status` and `functions stats`.
 
-The function's thread counts messages, in steps of whole runs; exceptions may come from the event loop too and take a
-lock. Readers may see a run's counters half updated, but never a wrong total afterwards.
+The function's thread counts messages once per run. Exceptions may also come from the event loop, so counting them takes
+a lock. Readers may see a run's counters half updated, but never a wrong total afterwards.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from .logs.tracebacks import traceback_of
 from .stopping import PoisonMessage
 from .user_metrics import UserMetrics
 
-LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
+LATEST_MAX = 10  # exceptions retained per kind, as in Pulsar
 TRACEBACK_CHARACTERS_MAX = 8 * 1024
 MINUTE_S = 60.0
 USER_METRIC_PREFIX = "user_metric_"
 METRICS_MAX = 1000
-"""Maximum user metric names per instance: each one is a line in every response and scrape."""
+"""Maximum number of user metrics per instance; each is a line in every response and scrape."""
 METRIC_NAME_BYTES_MAX = 256
 
 
 def now_ms() -> int:
-    """Return the wall clock in milliseconds."""
+    """Return the current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def occurrence(text: str, time_ms: int) -> FunctionStatus.ExceptionInformation:
-    """Return an exception and its time in the form of a status."""
+    """Return an exception and its time as an item of a status."""
     return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=time_ms)
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counters since the start, and since the beginning of the minute."""
+    """A set of counters."""
 
     received: int = 0
     processed: int = 0
@@ -57,7 +57,7 @@ class Counters:
         return self.busy_s / self.calls * 1000 if self.calls else 0.0
 
     def since(self, before: Counters) -> Counters:
-        """Return the difference to ``before``."""
+        """Return the difference from ``before``."""
         return Counters(*(getattr(self, name) - getattr(before, name) for name in self.__slots__))
 
     def copy(self) -> Counters:
@@ -66,25 +66,25 @@ class Counters:
 
 
 def format_error(error: BaseException) -> str:
-    """Return the traceback as text, without Magnetar's own frames, and with the middle omitted if it is too long.
+    """Format a traceback, without Magnetar's own frames, and with the middle omitted if it is too long.
 
     The result can always be encoded: characters without a UTF-8 form are escaped.
     """
     try:
         text = traceback_of(error)
     except Exception as failure:  # noqa: BLE001  formatting a user exception may raise, too
-        text = f"{type(error).__name__}, which cannot be shown: {type(failure).__name__}"
+        text = f"{type(error).__name__}; formatting it raised {type(failure).__name__}"
     text = encodable(text)
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
         return text
     half = TRACEBACK_CHARACTERS_MAX // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters omitted …\n{text[-half:]}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why an instance ends with ``error``; with a traceback if the function's code is at fault.
+    """Return why an instance ends with ``error``, with a traceback if the function's code raised it.
 
-    Call it on the function's thread for errors of the function: formatting them may run its code.
+    For errors of the function, call it on the function's thread, because formatting may run its code.
     """
     traceback_text = format_error(error)
     try:
@@ -94,13 +94,13 @@ def reason_of(error: BaseException) -> str:
             return encodable(f"the code called sys.exit({error.code!r:.200})\n{traceback_text}")
         if isinstance(error, MagnetarError):
             return encodable(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001  from user code's repr or str; the traceback is enough
+    except Exception:  # noqa: BLE001  raised by repr or str of user code; the traceback is sufficient
         return traceback_text
     return traceback_text
 
 
 def encodable(text: str) -> str:
-    """Return a text for records and responses, with characters escaped that have no UTF-8 form."""
+    """Escape characters of a string that UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -109,15 +109,15 @@ class InstanceStats:
 
     Attributes:
         metrics_of_code: counters, gauges and histograms created by user code through its context.
-        trouble: returns in one line what blocks a running instance; empty if nothing does.
+        trouble: returns what blocks a running instance, on one line, or an empty string.
     """
 
     def __init__(self, now_s: float, hiding: Callable[[str], str] = str) -> None:
-        """Start counting.
+        """Create counters that start at 0.
 
         Args:
-            now_s: any monotonic clock, the same as for `minute_passed`.
-            hiding: removes secrets from a text.
+            now_s: monotonic time, by the same clock as for `roll`.
+            hiding: removes secrets from a string.
         """
         self._hiding = hiding
         self.total = Counters()
@@ -141,13 +141,13 @@ class InstanceStats:
         self.last_invocation_ms = now_ms
 
     def user_exception(self, text: str, now_ms: int) -> None:
-        """Count an exception of the function."""
+        """Count and store an exception of the function."""
         with self._lock:
             self.total.user_exceptions += 1
             self._latest_user.append((text, now_ms))
 
     def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
-        """Count a failure outside the function: decoding, sending."""
+        """Count and store a failure outside the function, such as in decoding or sending."""
         with self._lock:
             self.total.system_exceptions += count
             self._latest_system.append((text, now_ms))
@@ -158,7 +158,7 @@ class InstanceStats:
     def record(self, metric: str, value: float) -> str:
         """Add a value to a user metric.
 
-        Returns: a log text for the first metric beyond `METRICS_MAX`, also shown in the status; otherwise empty.
+        Returns: a log text for the first metric beyond `METRICS_MAX`, which the status also shows; otherwise empty.
 
         Raises:
             InvalidConfig: the name or the value is not valid.
@@ -166,13 +166,13 @@ class InstanceStats:
         if metric not in self._user:
             check_text("metric name", metric, METRIC_NAME_BYTES_MAX)
             if not metric or not metric.isprintable():
-                raise InvalidConfig(f"metric name {metric!a} is empty or cannot be printed; give another")
+                raise InvalidConfig(f"invalid metric name {metric!a}: expected a non-empty printable string")
         number = float(value)
         check_finite(f"metric {metric!a:.40}", number)
         return self.record_many(metric, number, 1)
 
     def record_many(self, metric: str, total: float, count: int) -> str:
-        """Add a total of values to a user metric; returns the same as `record`."""
+        """Add the sum of several values to a user metric; returns the same as `record`."""
         with self._lock:
             known = self._user.get(metric)
             if known is None and len(self._user) >= METRICS_MAX:
@@ -180,8 +180,8 @@ class InstanceStats:
                     return ""
                 self._has_refused_metrics = True
                 text = (
-                    f"record_metric({metric!a:.40}): the function has {METRICS_MAX} metrics already, the limit; other"
-                    " names are not recorded. Use fewer names: for values such as user ids, publish them to a topic"
+                    f"record_metric({metric!a:.40}): the function has reached the limit of {METRICS_MAX} metrics;"
+                    " further names are not recorded: use fewer names, and publish values such as user ids to a topic"
                 )
                 self.total.user_exceptions += 1
                 self._latest_user.append((text, now_ms()))
@@ -200,7 +200,7 @@ class InstanceStats:
         return recorded
 
     def user_metrics(self) -> dict[str, float]:
-        """Return sum and count of each user metric, under Pulsar's names."""
+        """Return sum and count of each user metric, with Pulsar's names."""
         with self._lock:
             recorded = list(self._user.items())
         values: dict[str, float] = {}
@@ -210,7 +210,7 @@ class InstanceStats:
         return values
 
     def roll(self, now_s: float) -> None:
-        """Start a new minute if the old one is over."""
+        """Start a new minute if the current one is over."""
         if now_s - self._minute_start_s >= MINUTE_S:
             self._minute_start_s += math.floor((now_s - self._minute_start_s) / MINUTE_S) * MINUTE_S
             self._minute_start = self.total.copy()
@@ -223,7 +223,7 @@ class InstanceStats:
             self._has_refused_metrics = False
 
     def status(self) -> FunctionStatus:
-        """Return the counters and latest exceptions as Pulsar's record."""
+        """Return the counters and latest exceptions as Pulsar's status record."""
         with self._lock:
             total = self.total.copy()
             latest_user, latest_system = list(self._latest_user), list(self._latest_system)
@@ -240,11 +240,11 @@ class InstanceStats:
         )
 
     def _shown(self, latest: list[tuple[str, int]]) -> list[FunctionStatus.ExceptionInformation]:
-        """Return exceptions in the form of a status."""
+        """Return exceptions as items of a status, without secrets."""
         return [occurrence(self._hiding(encodable(text)), time_ms) for text, time_ms in latest]
 
     def metrics(self) -> MetricsData:
-        """Return the counters as Pulsar's record."""
+        """Return the counters as Pulsar's metrics record."""
         with self._lock:
             total = self.total.copy()
         minute = total.since(self._minute_start)

@@ -6,15 +6,15 @@ from ..errors import MagnetarError
 
 
 class InstanceStopping(BaseException):
-    """The instance is stopping: the current message is given up, not acknowledged, and redelivered.
+    """The instance is stopping: the current message is not acknowledged, and will be redelivered.
 
-    Not an `Exception`, so that a function that catches its own errors does not swallow it and run forever.
+    It is not an `Exception`, so that a function that catches its own errors does not suppress it.
     """
 
 
 class PoisonMessage(MagnetarError):
-    """A message that the function cannot process, and that must not be skipped; the instance stops at it."""
+    """The function cannot process a message that must not be skipped; the instance ends."""
 
 
 class ProcessEnded(MagnetarError):
-    """The process ended during a call with a message, as often as the message may be tried."""
+    """A message has ended the process as often as its retry limit allows."""

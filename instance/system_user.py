@@ -1,4 +1,4 @@
-"""The system user of an instance's process, where user code is isolated."""
+"""The system user of an instance's process, if user code is isolated."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _KEPT_BEGINNINGS = ("LC_", "PYTHON")
 
 
 class SystemUser(NamedTuple):
-    """One user of this machine.
+    """A user of this machine.
 
     Attributes:
-        name: for messages.
+        name: user name, for messages.
         uid: user id.
-        gid: id of its own group; it gets no other.
+        gid: id of the user's own group, the only group of the process.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Inputs that are topic patterns: which topics they match, and which must not be among them.
+"""Inputs that are topic patterns: which topics they match, and which they must not match.
 
-When the function is created, it gets a subscription on every existing topic, at its `subscriptionPosition`. Later
-topics are read from the beginning, because all their messages were published since then. So instances subscribe from
-the beginning, which has no effect on existing subscriptions.
+When the function is created, it gets a subscription on each existing topic, at its `subscriptionPosition`. Later topics
+are read from the start, because all their messages were published since then. So instances subscribe from the start,
+which has no effect on existing subscriptions.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from ..wire.topic_pattern import compile_pattern
 
 
 def topic_pattern(text: str) -> TopicPattern:
-    """Compile a pattern whose matching time grows only with the length of names.
+    """Compile a topic pattern whose matching time grows only with the length of names.
 
     Raises:
-        InvalidConfig: it does not match topics in a single namespace.
-        MagnetarError: it is not a valid pattern, or would take too long.
+        InvalidConfig: the pattern does not match topics in a single namespace.
+        MagnetarError: the pattern is invalid, or could take too long to match.
     """
     return TopicPattern(re.compile(text), compile_pattern(text))
 
 
 def mode_of(pattern: TopicPattern) -> RegexSubscriptionMode:
-    """Return which kind of topics it matches, given by its domain."""
+    """Return which kind of topics a pattern matches, from its domain."""
     return "NonPersistentOnly" if pattern.text.startswith("non-persistent://") else "PersistentOnly"
 
 
 def patterns_of(details: FunctionDetails) -> Mapping[str, TopicPattern]:
-    """Return the patterns among the inputs of a function, by their texts.
+    """Return the compiled patterns among a function's inputs, by pattern string.
 
     Raises:
-        InvalidConfig: one of them matches a topic that the function writes to.
-        MagnetarError: as `topic_pattern`.
+        InvalidConfig: a pattern matches a topic that the function writes to.
+        MagnetarError: a pattern is invalid, or could take too long to match.
     """
     inputs = details.source.inputSpecs
     patterns = {text: topic_pattern(text) for text, given in inputs.items() if given.isRegexPattern}
@@ -48,14 +48,14 @@ def patterns_of(details: FunctionDetails) -> Mapping[str, TopicPattern]:
         for what, topic in own.items():
             if topic and takes(pattern, topic):
                 raise InvalidConfig(
-                    f"topicsPattern {text} takes {topic}, the {what} of the function, whose messages would come in"
-                    " again without end; change one of the two"
+                    f"topicsPattern {text} matches {topic}, the {what} of the function, whose messages would be"
+                    " processed again endlessly: change one of the two"
                 )
     return patterns
 
 
 def takes(pattern: TopicPattern, topic: str) -> bool:
-    """Return whether a pattern matches a topic given by any of its names; False for an invalid name."""
+    """Return whether a pattern matches a topic, given by any of its names; False for an invalid name."""
     try:
         name = parse_topic_name(topic)
     except InvalidTopicName:

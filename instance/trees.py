@@ -1,8 +1,8 @@
-"""Creates, takes over and removes directories that user code writes to, in a worker that runs as root.
+"""Create, take over and remove directories that user code writes to, in a worker that runs as root.
 
-The owner of a directory may fill it with symbolic and hard links, pipes and endless trees. So root follows no link
-below it, changes no owners in it, and lets its owner remove it. Its parent directory always belongs to root: no other
-user can change a name in it.
+The owner of a directory may fill it with symbolic and hard links, pipes and endless trees. So root follows no links in
+it, changes no owners in it, and lets its owner remove it. Its parent directory always belongs to root, so that no other
+user can change names in it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _RM = "/bin/rm"
 _COPY_BYTES = 2 * FILE_BYTES_MAX
 _PIECE_BYTES = 1024 * 1024
 _LOGS_MAX = 1000
-"""Maximum number of files taken over."""
+"""Maximum number of log files copied to a new owner."""
 
 
 def make_passage(directory: Path, below: Path) -> None:
-    """Create a directory and its parents below another so that others can pass through. Blocking."""
+    """Create a directory and its parents below ``below`` so that others can pass through; blocking."""
     ways = [directory, *directory.parents]
     for way in reversed(ways[: ways.index(below)]):
         way.mkdir(mode=PASSAGE, exist_ok=True)
@@ -45,16 +45,16 @@ def make_passage(directory: Path, below: Path) -> None:
 
 
 def make_private(directory: Path, user: SystemUser) -> None:
-    """Create an empty directory owned by a user, in one owned by root. Blocking."""
+    """Create an empty directory owned by a user, in a directory owned by root; blocking."""
     directory.mkdir(mode=PRIVATE)
     os.chown(directory, user.uid, user.gid, follow_symlinks=False)
 
 
 def hand_over(directory: Path, user: SystemUser, discard: Callable[[Path], None]) -> None:
-    """Make a user the owner of a log directory; logs of an earlier owner are copied. Blocking.
+    """Make a user the owner of a log directory, copying the logs of an earlier owner; blocking.
 
     Args:
-        directory: in a directory owned by root.
+        directory: log directory, in a directory owned by root.
         user: new owner.
         discard: removes a directory eventually.
     """
@@ -87,10 +87,10 @@ def _copy_log(source: Path, target: Path, user: SystemUser) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory of any owner, as far as possible. Blocking.
+    """Remove a directory of any owner, as far as possible; blocking.
 
     A directory of another user is emptied by a process of that user: links cannot make it remove files of root, and a
-    deep tree uses up files and memory of that process only.
+    deep tree exhausts only the file descriptors and memory of that process.
     """
     try:
         owner = directory.lstat()
@@ -103,7 +103,7 @@ def remove_tree(directory: Path) -> None:
     if os.geteuid() != 0 or owner.st_uid == 0:
         shutil.rmtree(directory, ignore_errors=True)
         return
-    # The second try is for entries without permissions for their owner; rm does not follow links either.
+    # The second attempt handles entries without owner permissions; rm does not follow links either.
     as_owner: dict[str, Any] = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": ()}
     for identity in (as_owner, dict[str, Any]()):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -119,13 +119,13 @@ def remove_tree(directory: Path) -> None:
 
 
 class Removal:
-    """Removes directories in the background, one after the other, so that a slow removal blocks no caller."""
+    """Removes directories one after the other in the background, so that slow removals block no caller."""
 
     def __init__(self, trash: Path) -> None:
-        """Prepare.
+        """Create a remover without starting the thread.
 
         Args:
-            trash: directory for contents to be removed; created on demand.
+            trash: directory that holds directories to be removed; created on demand.
         """
         self._trash = trash
         self._doomed: SimpleQueue[Path] = SimpleQueue()
@@ -133,7 +133,7 @@ class Removal:
         self._thread: threading.Thread | None = None
 
     def discard(self, directory: Path) -> None:
-        """Make a directory disappear at once; its space is freed later. Blocks briefly."""
+        """Move a directory out of the way immediately, and remove it later; blocks briefly."""
         doomed = self._trash / uuid.uuid4().hex
         try:
             self._trash.mkdir(mode=PASSAGE, exist_ok=True)
@@ -148,7 +148,7 @@ class Removal:
         self._remove_later(doomed)
 
     def remove_left(self) -> None:
-        """Remove what an earlier run of the worker left in the trash."""
+        """Remove directories that an earlier run of the worker left in the trash."""
         with contextlib.suppress(OSError):
             for found in self._trash.iterdir():
                 self._remove_later(found)
@@ -157,7 +157,7 @@ class Removal:
         self._doomed.put(doomed)
         with self._starting:
             if self._thread is None:
-                # Not a pool thread, so that the end of this process does not wait for it; the next run continues.
+                # A daemon thread, so that the process can exit without waiting for it; the next run continues.
                 self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
                 self._thread.start()
 
@@ -168,12 +168,12 @@ class Removal:
 
 
 def copy_regular(source: Path, target: Path) -> None:
-    """Copy the files of a tree that another process may change meanwhile into a new one; links and pipes are skipped.
+    """Copy the regular files of a tree, which another process may change meanwhile, into a new tree.
 
-    Blocking.
+    Links and pipes are skipped. Blocking.
 
     Raises:
-        OSError: for example, the disk is full.
+        OSError: copying failed, for example because the disk is full.
     """
     for directory, _, names, descriptor in os.fwalk(source, follow_symlinks=False):
         made = target / Path(directory).relative_to(source)

@@ -1,4 +1,4 @@
-"""Turns of functions that share a process: while one call has the process to itself, no other recorded call starts."""
+"""Take turns in a shared process: while one call has the process to itself, no other recorded call starts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 
 WAIT_S = 2.0
-"""How long a call waits for the others; any longer, and a call that does not end would stop other functions."""
+"""Maximum time that a call waits for others, so that a call that does not end cannot block other functions."""
 
 Alone = Callable[[bool], None]
-"""Called with true when a call gets the process to itself, with false when another call has waited too long for it."""
+"""Called with True when a call gets the process to itself, and with False when another call no longer waits for it."""
 
 
 class Turns:
-    """Lets calls run concurrently, or one alone; used by the threads of functions."""
+    """Lets calls run concurrently, or one alone; used by the functions' threads."""
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
-        """Start without calls; a call waits for the others for ``wait_s``."""
+        """Create turns without calls; a call waits for others up to ``wait_s``."""
         self._wait_s = wait_s
         self._changed = threading.Condition(threading.Lock())
         self._running = 0
@@ -25,10 +25,10 @@ class Turns:
         self._alone: Alone | None = None
 
     def begin(self, alone: Alone | None) -> None:
-        """Start a call, once it may run or has waited too long.
+        """Start a call once it may run, or has waited for the maximum time.
 
         Args:
-            alone: callback of a call that must have the process to itself; None if others may run concurrently.
+            alone: callback of a call that should run alone; None if others may run concurrently.
         """
         with self._changed:
             wants_alone = alone is not None
@@ -47,7 +47,7 @@ class Turns:
             self._running += 1
 
     def end(self, alone: Alone | None) -> None:
-        """End a call that started with that argument."""
+        """End a call that was started with the same argument."""
         with self._changed:
             self._running -= 1
             if alone is not None and self._alone is alone:

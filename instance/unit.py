@@ -1,12 +1,12 @@
-"""A unit of work: input entries processed as one run of messages, and their acknowledgements.
+"""A unit of work: input entries that are processed as one run of messages, and their acknowledgements.
 
 Design: the messages of the entries are concatenated; a *position* counts through all of them, an *index* within one
-entry. The function's thread works through positions and ships outputs in pieces; the event loop settles a piece when
-its outputs are stored. Only the loop calls `settle`, so no lock is needed.
+entry. The function's thread processes positions and ships outputs in pieces; the event loop settles a piece when its
+outputs are stored. Only the loop calls `settle`, so no lock is needed.
 
-Invariant: an entry is acknowledged as a whole when each of its messages is settled and none failed; until then by ack
-sets in which failed and unsettled messages remain. Pieces may be settled in any order, because outputs on several
-partitions are stored in any order.
+Invariant: an entry is acknowledged as a whole when all its messages are settled and none failed. Until then ack sets
+acknowledge its finished messages. Pieces may be settled in any order, because outputs on several partitions are stored
+in any order.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 
 
 def position_of(entry: ReceivedEntry) -> Position:
-    """Return a key that is unique among all inputs of an instance during the life of an entry.
+    """Return a key for an entry that is unique among all inputs of an instance while the entry exists.
 
-    All entries of a non-persistent topic are at 0:0; each of them gets its own key.
+    Entries of non-persistent topics all have position 0:0, but each gets its own key.
     """
     ledger_id, entry_id = entry.position
     if not ledger_id and entry.topic.startswith("non-persistent:"):
@@ -42,11 +42,11 @@ class HeldEntries:
     """Entries in progress, by position.
 
     Attributes:
-        room: set while more may be taken.
+        room: set while more entries may be taken.
     """
 
     def __init__(self, messages_max: int = HELD_MESSAGES_MAX) -> None:
-        """Start empty; holds hardly more than ``messages_max`` at any time."""
+        """Create an empty set; ``messages_max`` may be exceeded only by the last entry."""
         self.room = asyncio.Event()
         self.room.set()
         self._sizes: dict[Position, tuple[int, int, ReceivedEntry]] = {}
@@ -58,8 +58,8 @@ class HeldEntries:
         return position in self._sizes
 
     def add(self, position: Position, entry: ReceivedEntry) -> None:
-        """Add an entry."""
-        # Remembered, because opening an entry releases its bytes.
+        """Add an entry, and clear `room` at the limit."""
+        # Record the size, because opening an entry releases its bytes.
         messages, size = entry.permits, entry.body_bytes
         self._sizes[position] = (messages, size, entry)
         self._messages += messages
@@ -68,14 +68,14 @@ class HeldEntries:
             self.room.clear()
 
     def set_aside(self, entry: ReceivedEntry) -> None:
-        """Keep an entry that waits for something else, without counting it."""
+        """Stop counting an entry that is parked, without removing it."""
         position = position_of(entry)
         if position in self._sizes:
             self._leave(*self._sizes[position][:2])
             self._sizes[position] = (0, 0, entry)
 
     def shrink(self, entry: ReceivedEntry, messages: int, size: int) -> None:
-        """Keep an entry of which only some messages, with so many bytes, remain."""
+        """Reduce the recorded size of an entry to its remaining messages and bytes."""
         position = position_of(entry)
         if position in self._sizes:
             before, size_before, _ = self._sizes[position]
@@ -83,7 +83,7 @@ class HeldEntries:
             self._leave(before - messages, size_before - size)
 
     def remove(self, entry: ReceivedEntry) -> None:
-        """Remove an entry, unless it was removed and another one has its position."""
+        """Remove an entry, unless another one has taken its position."""
         position = position_of(entry)
         found = self._sizes.get(position)
         if found is not None and found[2] is entry:
@@ -105,11 +105,11 @@ class HeldEntries:
 
 
 class Reason(NamedTuple):
-    """Why a message failed.
+    """The reason of a message's failure.
 
     Attributes:
-        exception: in one line.
-        traceback: without Magnetar's own frames.
+        exception: exception on one line.
+        traceback: traceback without Magnetar's own frames.
     """
 
     exception: str
@@ -118,11 +118,11 @@ class Reason(NamedTuple):
 
 @dataclass(slots=True)
 class Acknowledgements:
-    """Acknowledgements for the broker.
+    """Acknowledgements to send to the broker.
 
     Attributes:
-        whole: finished entries.
-        partial: entries with the ack sets of their unfinished messages.
+        whole: entries whose messages are all finished.
+        partial: partly finished entries, with ack sets of the unfinished messages.
     """
 
     whole: list[ReceivedEntry] = field(default_factory=list)
@@ -130,14 +130,14 @@ class Acknowledgements:
 
 
 class Unit:
-    """Entries and the positions of their messages.
+    """A run of entries, whose messages have consecutive positions.
 
     Attributes:
-        entries: in the order of arrival.
-        messages: all payloads in order.
-        failed_entries: entries of which a settled message failed, each once.
-        made: attributes of the outputs by position, added by traced calls; None without tracing.
-        reasons: why messages failed, by position; only collected on request.
+        entries: entries in the order of arrival.
+        messages: payloads of all messages, by position.
+        failed_entries: entries with a failed message, each once.
+        made: attributes of the outputs by position, for traced calls; None without tracing.
+        reasons: why messages failed, by position; collected only on request.
     """
 
     __slots__ = ("_indexes", "_open", "_settled", "_starts", "entries", "failed_entries", "made", "messages", "reasons")
@@ -150,8 +150,8 @@ class Unit:
         self.reasons: dict[int, Reason] = {}
         self._settled = 0  # number of settled positions
         self._starts: list[int] = []
-        self._indexes: list[Sequence[int]] = []  # of each entry, the indexes that have positions
-        self._open: list[set[int]] = []  # of each entry, unsettled or failed indexes; filled on demand
+        self._indexes: list[Sequence[int]] = []  # per entry, the indexes with positions
+        self._open: list[set[int]] = []  # per entry, unsettled or failed indexes; filled on demand
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -161,7 +161,7 @@ class Unit:
 
         Args:
             entry: the entry.
-            indexes: wanted messages, at least one, ascending; None for all.
+            indexes: indexes of messages to process, at least one, ascending; None for all.
         """
         self.entries.append(entry)
         self._starts.append(len(self.messages))
@@ -189,12 +189,12 @@ class Unit:
     def cut_if(
         self, position: int, is_void: Callable[[ReceivedEntry], bool], forget: Callable[[ReceivedEntry], bool]
     ) -> Unit | None:
-        """End the unit at a position if that is in a void entry, and return a unit of the remaining entries.
+        """Cut the unit at a position in a void entry, and return a unit of the remaining entries; else return None.
 
         Args:
-            position: the next one; all before are done.
-            is_void: returns whether an entry must not be processed any more.
-            forget: the same, for entries not started; they are not requested again.
+            position: next position; all earlier ones are done.
+            is_void: returns whether an entry must no longer be processed.
+            forget: the same for entries that were not started, which it also forgets.
         """
         number = bisect_right(self._starts, position) - 1
         if not is_void(self.entries[number]):
@@ -212,7 +212,7 @@ class Unit:
         return rest
 
     def failed_parts(self) -> Iterator[tuple[ReceivedEntry, set[int]]]:
-        """Yield each entry with the indexes of its failed messages (once all positions are settled)."""
+        """Yield each entry with the indexes of its failed messages, after all positions are settled."""
         return zip(self.entries, self._open or [set()] * len(self.entries), strict=True)
 
     @property
@@ -230,7 +230,7 @@ class Unit:
         """
         self._settled += end - begin
         if not failed and begin == 0 and end == len(self.messages):
-            return Acknowledgements(whole=self.entries)  # the usual case: one piece without failures
+            return Acknowledgements(whole=self.entries)  # common case: one piece without failures
         if not self._open:
             self._open = [set(indexes) for indexes in self._indexes]
         acks = Acknowledgements()

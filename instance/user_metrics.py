@@ -1,4 +1,4 @@
-"""Registry of a function's metrics: one per name and labels, and their transfer to the worker."""
+"""Register a function's metrics by name and labels, and export them to the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..wire.functions_pb2 import MetricsData
 from .metric_values import CounterValue, GaugeValue, HistogramValue
 
 SERIES_MAX = 1000
-"""Maximum series (name and labels) per instance: each is one or a dozen lines of every scrape."""
+"""Maximum number of series (name and labels) per instance; each takes up to a dozen lines per scrape."""
 BUCKETS_MAX = 50
 TEXT_BYTES_MAX = 256
 RESERVED_LABELS = frozenset(("tenant", "namespace", "name", "instance_id", "cluster", "fqfn", "le", "quantile"))
@@ -33,12 +33,12 @@ _KINDS = {CounterValue: UserMetric.COUNTER, GaugeValue: UserMetric.GAUGE, Histog
 
 @dataclass(slots=True)
 class _Family:
-    """All metrics of one name.
+    """All metrics with one name.
 
     Attributes:
         kind: metric class.
         help: description.
-        label_names: sorted.
+        label_names: sorted label names.
         bounds: bounds of histograms.
         series: metrics by labels.
     """
@@ -51,13 +51,13 @@ class _Family:
 
 
 class UserMetrics:
-    """Metrics of one instance; thread-safe."""
+    """The metrics of one instance; thread-safe."""
 
     def __init__(self, refuse: Callable[[str], None]) -> None:
         """Create an empty set.
 
         Args:
-            refuse: called once, for the first metric beyond `SERIES_MAX`; further ones count but are not exported.
+            refuse: called once, for the first metric beyond `SERIES_MAX`; further metrics are not exported.
         """
         self._refuse = refuse
         self._has_refused = False
@@ -66,15 +66,15 @@ class UserMetrics:
         self._lock = threading.Lock()
 
     def offer(self, context: MetricsContext) -> None:
-        """Set the metric methods of a context: the methods themselves, because a call costs as much as its work."""
+        """Set the metric methods of a context, bound directly to save a call."""
         vars(context).update(counter=self.counter, gauge=self.gauge, histogram=self.histogram)
 
     def counter(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> CounterValue:
-        """Return the counter with a name and labels; as `MetricsContext.counter`."""
+        """Return the counter with a name and labels, creating it if needed."""
         return self._find(CounterValue, name, labels, description, (), CounterValue)
 
     def gauge(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> GaugeValue:
-        """Return the gauge with a name and labels; as `MetricsContext.gauge`."""
+        """Return the gauge with a name and labels, creating it if needed."""
         return self._find(GaugeValue, name, labels, description, (), GaugeValue)
 
     def histogram(
@@ -84,7 +84,7 @@ class UserMetrics:
         description: str = "",
         buckets: Sequence[float] | None = None,
     ) -> HistogramValue:
-        """Return the histogram with a name and labels; as `MetricsContext.histogram`."""
+        """Return the histogram with a name and labels, creating it if needed."""
         bounds = DEFAULT_BUCKETS if buckets is None else _bounds(name, buckets)
         return self._find(HistogramValue, name, labels, description, bounds, lambda: HistogramValue(bounds))
 
@@ -109,8 +109,8 @@ class UserMetrics:
                 family = _Family(kind, description, label_names, bounds)
             if (family.kind, family.label_names, family.bounds) != (kind, label_names, bounds):
                 raise InvalidConfig(
-                    f"metric {name} is a {_described(family.kind, family.label_names, family.bounds)} already, not a"
-                    f" {_described(kind, label_names, bounds)}; give another name"
+                    f"metric {name} is already a {_described(family.kind, family.label_names, family.bounds)}, not a"
+                    f" {_described(kind, label_names, bounds)}: use another name"
                 )
             metric = family.series.get(given)
             if metric is None:
@@ -127,12 +127,13 @@ class UserMetrics:
         if not self._has_refused:
             self._has_refused = True
             self._refuse(
-                f"metric {name}: the function has {SERIES_MAX} metrics already, each of another name or labels, the"
-                " limit; further ones are not shown. Use fewer labels: for values such as user ids, publish to a topic"
+                f"metric {name}: the function has reached the limit of {SERIES_MAX} metrics with different names or"
+                " labels; further ones are not exported: use fewer labels, and publish values such as user ids to a"
+                " topic"
             )
 
     def records(self) -> Iterator[MetricsData.UserMetric]:
-        """Yield the metrics in the form sent to the worker."""
+        """Yield the metrics as records for the worker."""
         with self._lock:
             families = [(name, family, list(family.series.items())) for name, family in self._families.items()]
         for name, family, series in families:
@@ -148,7 +149,7 @@ class UserMetrics:
 
 
 def flat(records: Iterable[MetricsData.UserMetric]) -> dict[str, float]:
-    """Return the values for statistics: ``name{label="value"}`` and its number; for histograms, sum and count."""
+    """Return the values by ``name{label="value"}``, for statistics; histograms have a sum and a count."""
     values: dict[str, float] = {}
     for one in records:
         pairs = ",".join(f'{name}="{value}"' for name, value in sorted(one.labels.items()))
@@ -167,16 +168,16 @@ def _described(kind: type[_Metric], label_names: tuple[str, ...], bounds: tuple[
 
 
 def check_metric(name: str, labels: _Labels, description: str) -> None:
-    """Reject names and labels that are not valid in Prometheus."""
+    """Reject names and labels that are invalid in Prometheus."""
     check_text("metric name", name, TEXT_BYTES_MAX)
     if not _NAME.match(name):
-        raise InvalidConfig(f"metric name {name!a} must be of letters, digits and _, and begin with no digit")
+        raise InvalidConfig(f"invalid metric name {name!a}: expected letters, digits and _, not beginning with a digit")
     check_text("description", description, TEXT_BYTES_MAX)
     for label, value in labels:
         check_text("label name", label, TEXT_BYTES_MAX)
         if not _LABEL.match(label) or label.startswith("__") or label in RESERVED_LABELS:
             raise InvalidConfig(
-                f"label {label!a} of metric {name} is reserved or not of letters, digits and _; give another name"
+                f"invalid label {label!a} of metric {name}: expected letters, digits and _, and no reserved name"
             )
         check_text(f"label {label} of metric {name}", value, TEXT_BYTES_MAX)
 
@@ -186,6 +187,6 @@ def _bounds(name: str, buckets: Sequence[float]) -> tuple[float, ...]:
     rising = all(low < high for low, high in itertools.pairwise(bounds))
     if not bounds or len(bounds) > BUCKETS_MAX or not rising or not all(map(math.isfinite, bounds)):
         raise InvalidConfig(
-            f"buckets of metric {name} must be 1 to {BUCKETS_MAX} finite numbers that rise, not {buckets!r:.80}"
+            f"buckets of metric {name} must be 1 to {BUCKETS_MAX} increasing finite numbers, not {buckets!r:.80}"
         )
     return bounds

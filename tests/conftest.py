@@ -1,4 +1,4 @@
-"""What tests of several folders share: the Apache Pulsar of a session, those that tests kill, and samples of rounds."""
+"""Fixtures and hooks for all tests: the Apache Pulsar of a session, those that tests kill, and samples of tests."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sample leaves out, after `-m` and `-k`, which choose first; then put long files first.
+    """Deselect tests that a sample excludes, after `-m` and `-k`, and order long files first.
 
-    What failed is run again whatever the sample is. Of tests with the same id xdist would run one, and say nothing.
+    Failed tests are rerun regardless of the sample. xdist would silently run only one of tests with the same id.
     """
     if twice := [node_id for node_id, count in Counter(item.nodeid for item in items).items() if count > 1]:
         raise pytest.UsageError(
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def take_fewer_examples(items: list[pytest.Item], percent: int) -> None:
-    """Have each property test run a share of its examples: the first ones, as they are always the same."""
+    """Make each property test run a share of its examples: the first ones, which are always the same."""
     name = "_hypothesis_internal_use_settings"  # a test that was given its settings by a decorator has no other place
     for test in {getattr(item, "function", None) for item in items}:
         given = getattr(test, name, None)
@@ -77,7 +77,7 @@ def take_fewer_examples(items: list[pytest.Item], percent: int) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the samples before anything runs; with xdist they are taken by each process for itself, always the same."""
+    """Report the samples before tests run; with xdist, each process selects the same ones."""
     header = [f"a sample of the {NAMES[sample.mark]}: {sample}" for sample in config.stash[SAMPLES]]
     percent = config.stash[EXAMPLES_PERCENT]
     return (
@@ -93,7 +93,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Take back what a server that ran in this process did to logging: its stream is closed after the test."""
+    """Undo changes to logging by a server that ran in this process, whose stream is closed after the test."""
     loggers = [logging.getLogger(name) for name in (None, "magnetar", AUDIT_LOGGER)]
     before = [(logger, logger.handlers[:], logger.filters[:], logger.level) for logger in loggers]
     try:
@@ -115,7 +115,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def apache_pulsar(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
-    """One for all tests that leave it alive."""
+    """An Apache Pulsar shared by all tests that do not kill it."""
     with running_pulsar(tmp_path_factory.mktemp("pulsar")) as it:
         request.session.stash[SHARED] = it
         try:
@@ -126,7 +126,7 @@ def apache_pulsar(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def mortal_pulsar(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
-    """One of the module's own, for tests that kill it: 4.0.7 does not survive that as surely as ours."""
+    """An Apache Pulsar of one module, for tests that kill it: 4.0.7 does not survive that as reliably as ours."""
     if os.environ.get(URL):
         yield request.getfixturevalue("apache_pulsar")
         return

@@ -1,1 +1,1 @@
-"""Settlement by acknowledging single entries and messages: ATLEAST_ONCE, ATMOST_ONCE and MANUAL."""
+"""Settlements that acknowledge individual entries and messages: ATLEAST_ONCE, ATMOST_ONCE and MANUAL."""

@@ -1,15 +1,15 @@
-"""Async functions: concurrent calls for many messages, whose results are sent in the order in which the calls end.
+"""Run async functions: many concurrent calls, whose results are sent in the order in which the calls finish.
 
     inbox → calls, in order, one per key at a time → results available now → one piece for all of them
 
 Design: the function's thread is driven by its own event loop, which entries wake up. Each entry is a separate unit.
-Finished results are collected and sent together, after at most `FLUSH_S`: one piece carries all outputs, and its
-members settle the positions, run by run, in any order. So an entry with one hanging call is acknowledged except for
-that message.
+Design: entries wake up the event loop that drives the function's thread. Each entry is a separate unit. Finished
+results are collected and sent together, after at most `FLUSH_S`. One piece carries all outputs, and its members settle
+runs of positions in any order. If one call hangs, its entry is acknowledged except for that message.
 
-Limits: running calls by the concurrency limit; messages waiting for a call by the settlement's held messages; outputs
-by the gate of the `PieceMaker`. The thread does not block at the gate, because running calls continue meanwhile; it
-only starts no more until there is room.
+Limits: running calls are limited by the concurrency limit, messages waiting for a call by the settlement's held
+messages, and outputs by the gate of the `PieceMaker`. The thread does not block at the gate, because running calls must
+continue; it only starts no more calls until there is room.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from .pieces import (
 from .publisher import Ticket
 
 FLUSH_S = 0.005
-_RETRY_S = 0.005  # until the gate is checked again
+_RETRY_S = 0.005  # interval between checks of the gate
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One entry.
+    """An entry whose messages are being processed.
 
     Attributes:
-        source: input of the entry.
-        unit: its messages.
-        made: attributes of the outputs of each message; None if no message has any.
+        source: the entry's input.
+        unit: the entry's messages.
+        made: attributes of the outputs, one per message; None if no message has any.
     """
 
     source: OpenInput
@@ -60,12 +60,12 @@ class _Work:
 
 
 class _Batch:
-    """Outputs of calls that are sent together.
+    """The outputs of several calls, sent together.
 
     Attributes:
-        payloads: the outputs.
-        headers: attributes of each output; empty if none has any.
-        size: their bytes.
+        payloads: outputs.
+        headers: attributes of each output; empty if no output has any.
+        size: total size of the outputs in bytes.
     """
 
     def __init__(self, calls: Sequence[OneCall]) -> None:
@@ -79,7 +79,7 @@ class _Batch:
 
 
 class AsyncFlow:
-    """Runs an async function; see `function_thread.Calls.produce`."""
+    """Runs an async function; `run` is a `function_thread.Calls.produce`."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class AsyncFlow:
         *,
         in_order: bool,
     ) -> None:
-        """Prepare.
+        """Create a flow for one function.
 
         Args:
-            maker: maker of the settlement; takes pieces.
-            calls: the function.
-            loop: event loop of the function; closed by `close`.
+            maker: the settlement's maker, which receives the pieces.
+            calls: calls of the function.
+            loop: the function's event loop, closed by `close`.
             limit: maximum number of concurrent calls.
             watch: detects calls that block the loop.
-            in_order: process each topic's messages one after the other.
+            in_order: whether each topic's messages are processed one at a time.
         """
         self._calls = calls
         self._maker = maker
@@ -114,12 +114,12 @@ class AsyncFlow:
         self._ended: list[OneCall] = []
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushed_s = 0.0
-        self._parts: dict[OneCall, Ticket] = {}  # the last one of each generator that has sent outputs
+        self._parts: dict[OneCall, Ticket] = {}  # last ticket of each generator that has sent outputs
         self._timers: dict[OneCall, asyncio.TimerHandle] = {}
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is running, or results have not been sent (from any thread)."""
+        """Whether calls are running or results are unsent (from any thread)."""
         has_begun = hasattr(self, "_runner")  # `run` creates it, on its thread
         return bool(self._ended) or (has_begun and self._runner.is_busy)
 
@@ -131,7 +131,7 @@ class AsyncFlow:
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     def keeps(self, ticket: Ticket) -> bool:
-        """Make the publishing call wait; False for a task that outlives its call. Implements `PieceMaker.keeps`."""
+        """Make the publishing call wait for a ticket; return False if that call has already ended."""
         call = current_call()
         if call is None or call.is_over:
             return False
@@ -139,17 +139,17 @@ class AsyncFlow:
         return True
 
     def run(self, thread: FunctionThread) -> None:
-        """Process entries until the thread is stopped, and end the current calls.
+        """Process entries until the thread is stopped, then end the running calls.
 
         Raises:
-            BaseException: raised by a call to end the instance.
+            BaseException: a call raised an exception that ends the instance.
         """
         self._thread = thread
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # from a task started by the function, outside all calls
+        except BaseException as error:  # raised by a task that the function started, outside any call
             if self._maker.careful is not None:  # before `close` cancels the calls in flight
-                self._maker.careful.died(f"a task of the function raised {text_of(error)}")
+                self._maker.careful.died(f"a task started by the function raised {text_of(error)}")
             raise
         if self._runner.fatal is not None:
             raise self._runner.fatal
@@ -173,7 +173,7 @@ class AsyncFlow:
                     continue
                 self._is_woken = False
                 self._woken.clear()
-                if (item := thread.poll()) is not None:  # it arrived before the flag was cleared
+                if (item := thread.poll()) is not None:  # arrived before the flag was cleared
                     self._take(*item)
                 elif not thread.is_stopping:
                     await self._woken.wait()
@@ -209,7 +209,7 @@ class AsyncFlow:
         runner.start()
 
     def _is_void(self, call: OneCall) -> bool:
-        """Return whether the input of a call was moved while it waited; the message is redelivered if needed."""
+        """Return whether a seek moved the call's input while it waited; the broker redelivers the message if needed."""
         return bool(self._maker.void) and id(call.unit.entries[0]) in self._maker.void
 
     # -- results --------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class AsyncFlow:
         self._runner.pause(False)
 
     def _settle(self, ended: list[OneCall], batch: _Batch) -> None:
-        """Send outputs, and settle their messages."""
+        """Send outputs and settle their messages."""
         state, changes = self._maker.state, None
         if state is not None:
             changes, is_taken = state.take(ends_unit=True)
@@ -290,7 +290,7 @@ class AsyncFlow:
     # -- outputs of running generators ---------------------------------------------------------------------------
 
     def _output_made(self, call: OneCall) -> Awaitable[None] | None:
-        """Handle a new output of a generator; the ``made`` callback of `AsyncCall.process`."""
+        """Handle a new output of a generator; passed to `AsyncCall.process` as ``made``."""
         if len(call.outputs) < UNIT_MESSAGES_MAX and call.size < UNIT_BYTES_MAX:
             if call not in self._timers:
                 self._timers[call] = self._loop.call_later(self._maker.bounds.delay_s, self._ship_late, call)
@@ -298,13 +298,13 @@ class AsyncFlow:
         return self._ship_part(call)
 
     def _ship_late(self, call: OneCall) -> None:
-        """Send a generator's recent outputs if no more follow."""
+        """Send a generator's recent outputs if no more have followed."""
         self._timers.pop(call, None)
         if _large(call) is None and call.outputs and not self._try_ship_part(call):
             self._timers[call] = self._loop.call_later(_RETRY_S, self._ship_late, call)
 
     async def _ship_part(self, call: OneCall) -> None:
-        """Send a generator's outputs, waiting for room."""
+        """Send a generator's outputs, waiting until the gate has room."""
         timer = self._timers.pop(call, None)
         if timer is not None:
             timer.cancel()
@@ -346,7 +346,7 @@ def _large(call: OneCall) -> bytes | None:
 
 
 def _runs(ended: Sequence[OneCall]) -> Iterator[tuple[_Work, int, int]]:
-    """Return the positions of calls as runs: the entry, the first position, and the position after the last."""
+    """Yield runs of consecutive positions: the entry, the first position, and the position after the last."""
     positions: dict[_Work, list[int]] = {}
     for call in ended:
         positions.setdefault(call.owner, []).append(call.position)

@@ -1,15 +1,15 @@
 """At least once: an input entry is acknowledged when its outputs and state changes are durable.
 
-At most once acknowledges it before processing, and manual leaves it to the function; otherwise they work the same way.
+At most once acknowledges the entry before processing, and manual leaves that to the function. All else is the same.
 
     input → inbox → function's thread → piece → output → receipt → acknowledgement
 
-Limits: `HeldEntries` limits the input that is held (queued, in progress, or waiting for receipts of its outputs); at
-the limit nothing is taken from the inputs, and the broker stops sending. Outputs in flight are limited by the gate of
+Limits: `HeldEntries` limits the input that is queued, in progress, or waiting for receipts of its outputs. At the limit
+no more entries are taken from the inputs, and the broker stops sending. Outputs in flight are limited by the gate of
 the `PieceMaker`, which blocks the function's thread.
 
-Invariant: an entry that is held is not taken a second time. A broker redelivers it after a reconnection, or, on a
-Failover subscription, whenever a failed message is requested again; its acknowledgement follows in any case.
+Invariant: an entry is never taken again while it is held. The broker may redeliver it after a reconnection or, on a
+Failover subscription, whenever redelivery of a failed message is requested; its acknowledgement follows in any case.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from .pieces import OpenInput, Piece, PieceMaker
 from .publisher import Publisher, Ticket
 from .steering import InputSteering
 
-STATE_GRACE_S = 1.0  # for the state store to reply to a function that is stopping
+STATE_GRACE_S = 1.0  # time for the state store to reply to a function that is stopping
 
 
 class AtLeastOnce:
-    """Settles pieces; see `ports.Settlement`."""
+    """Settlement that acknowledges an input entry once its outputs are stored."""
 
     claims_first = False
     """Whether entries are acknowledged before they are processed."""
@@ -60,7 +60,7 @@ class AtLeastOnce:
     """Whether chunked messages are assembled."""
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create the settlement without opening anything."""
         self._core = core
         self._publisher = Publisher(core)
         self.maker = self._make_maker()
@@ -87,7 +87,7 @@ class AtLeastOnce:
     # -- opening and closing --------------------------------------------------------------------------------------
 
     def session(self) -> StateSession | None:
-        """Return the function's state, or None; as `ports.Settlement.session`."""
+        """Return the function's state, or None without a state store."""
         spec = self._core.spec
         if not spec.state_url:
             return None
@@ -95,12 +95,14 @@ class AtLeastOnce:
         return state.session
 
     async def open(self, calls: Calls) -> None:
-        """Open inputs and outputs; as `ports.Settlement.open`."""
+        """Open inputs and outputs."""
         core, spec = self._core, self._core.spec
         if self._failed is not None:
             self._failed.open()
         if self._failed is not None and (calls.process is not None or calls.produce is not None):
-            self.maker.in_place = self._failed.in_place = None  # their messages are not called by the maker's steps
+            self.maker.in_place = self._failed.in_place = (
+                None  # such functions do not process messages in the maker's steps
+            )
         if calls.has_output:
             core.opening = f"output topic {spec.details.sink.topic}"
             config = core.encryption.writing(replace(producer_config(), guard=core.guard))
@@ -109,7 +111,7 @@ class AtLeastOnce:
             core.opening = f"input topic {topic}"
             opened = await self._open_input(topic)
             if spec.details.source.skipToLatest and not topic.startswith("non-persistent://"):
-                await opened.seek(LATEST)  # skip also messages that arrived since the subscription was created
+                await opened.seek(LATEST)  # also skip messages that arrived since the subscription was created
             self._inputs[topic] = OpenInput(topic, opened, serde)
 
     async def _open_input(self, topic: str) -> Input:
@@ -117,7 +119,7 @@ class AtLeastOnce:
         reading = core.encryption.reading(consumer_config(core.spec, topic), topic)
         reading = replace(reading, guard=core.guard, joins_chunks=self.joins_chunks)
         if self._failed is not None:
-            reading = replace(reading, negative_ack_delay_ms=0)  # it has its own pauses
+            reading = replace(reading, negative_ack_delay_ms=0)  # failed messages have their own pauses
         if (pattern := patterns_of(core.spec.details).get(topic)) is not None:
             return await self._open_pattern(pattern, reading)
         subscribe = partial(core.endpoints.subscribe, topic, subscription_of(core.spec))
@@ -141,22 +143,22 @@ class AtLeastOnce:
         return PatternInput(opened, self._patterns[-1])
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """Start taking input; as `ports.Settlement.start`."""
+        """Start taking input."""
         self._process = process
         for topic, source in self._inputs.items():
             self._core.tasks.start(self._pump(source), f"read {topic}", self._core.failed)
 
     def trouble(self) -> str:
-        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
+        """Return what prevents the instance from continuing, or an empty string."""
         trouble = "" if self.maker.state is None else self.maker.state.trouble()
         trouble = trouble or self.steering.paused()
         return trouble or ("" if self._failed is None else self._failed.trouble())
 
     def tick(self) -> None:
-        """Do nothing: no work is periodic here."""
+        """Do nothing: this settlement has no periodic work."""
 
     def request_stop(self) -> None:
-        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
+        """End all waits of the function's thread."""
         self.maker.gate.close()
         if self._failed is not None:
             self._failed.request_stop()
@@ -165,7 +167,7 @@ class AtLeastOnce:
             self._core.loop.call_later(0.0 if state.trouble() else STATE_GRACE_S, state.stop_function)
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """Wait until results are durable and acknowledged; as `ports.Settlement.settle`."""
+        """Wait until results are durable and acknowledged."""
         await self._idle.wait()
         if self._failed is not None:
             await self._failed.settle()
@@ -173,7 +175,7 @@ class AtLeastOnce:
             await source.input.flush_acks()
 
     async def close(self) -> None:
-        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
+        """Abandon work in progress, and close inputs and outputs."""
         self._is_closing = True
         if self.maker.state is not None:
             await asyncio.to_thread(self.maker.state.close)
@@ -188,25 +190,25 @@ class AtLeastOnce:
     # -- input ----------------------------------------------------------------------------------------------------
 
     async def _pump(self, source: OpenInput) -> None:
-        """Move entries from an input to the function's thread while there is room."""
+        """Pass entries from an input to the function's thread while there is room."""
         opened, room = source.input, self._held.room
         while True:
             await room.wait()
             await self._may_take(source)
-            taken = opened.poll_entry()  # not later: an entry polled while the input is moved may precede the move
+            taken = opened.poll_entry()  # without awaiting: an entry polled during a seek may precede the new position
             if taken is None:
                 await opened.arrival()
             else:
-                await self._move(source, taken)  # in a separate call, so that no reference is kept while none arrives
+                await self._move(source, taken)  # in a separate call, so that no entry is referenced while waiting
                 taken = None
 
     async def _move(self, source: OpenInput, taken: ReceivedEntry | None) -> None:
-        """Move an entry and the entries queued after it to the function's thread."""
+        """Pass an entry and the entries queued after it to the function's thread."""
         opened, room, void = source.input, self._held.room, self.steering.void
         entries: list[ReceivedEntry] = []
         while taken is not None:
             position = position_of(taken)
-            if position not in self._held:  # it may be redelivered while it is held
+            if position not in self._held:  # a held entry may be redelivered
                 self._held.add(position, taken)
                 entries.append(taken)
             taken = opened.poll_entry() if room.is_set() else None
@@ -220,7 +222,7 @@ class AtLeastOnce:
             self._process((source, entry))
 
     async def _may_take(self, source: OpenInput) -> None:
-        """Wait until an input may be taken from."""
+        """Wait until entries may be taken from an input."""
         await self.steering.may_take(source)
 
     # -- called by the function's thread --------------------------------------------------------------------------
@@ -232,10 +234,10 @@ class AtLeastOnce:
         self._core.mailbox.post(partial(self._drop, source, entry))
 
     def publish(self, request: PublishRequest) -> None:
-        """Accept a message for any topic; as `function_context.Outside.publish`."""
+        """Accept a message for any topic."""
         ticket = self._publisher.publish(request)
         if get_ident() != self._core.thread_id or not self.maker.keeps(ticket):
-            # It belongs to no message that could be redelivered, so only this can report a failure.
+            # No input message would be redelivered if it fails, so the failure must be reported here.
             self._core.mailbox.post(partial(self._watch, request.topic, ticket))
 
     def _watch(self, topic: str, ticket: Ticket) -> None:
@@ -250,10 +252,10 @@ class AtLeastOnce:
             ticket.on_done = finish
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """Acknowledge one message; as `function_context.Outside.acknowledge`."""
+        """Acknowledge one message."""
         wanted = read_message_id(message_id)
         if not isinstance(topic, str):
-            raise InvalidConfig(f"the topic given to context.ack is {type(topic).__name__}; give a str")
+            raise InvalidConfig(f"the topic of context.ack must be a str, not {type(topic).__name__}")
         source = self._inputs.get(topic) or self._inputs.get(topic.rpartition("-partition-")[0])
         if source is None:
             names = {_full_name(name): one for name, one in self._inputs.items()}
@@ -262,15 +264,17 @@ class AtLeastOnce:
             self._core.mailbox.post(partial(self._acknowledge_one, found[0], wanted, found[1]))
             return
         if source is None:
-            raise ValueError(f"{topic!a} is not an input topic of this function; it reads {', '.join(self._inputs)}")
+            raise ValueError(
+                f"{topic!a} is not an input topic of this function: expected one of {', '.join(self._inputs)}"
+            )
         self._core.mailbox.post(partial(self._acknowledge_one, source, wanted))
 
     # -- output ---------------------------------------------------------------------------------------------------
 
     def _send(self, piece: Piece) -> None:
-        """Send the outputs of a piece; it is settled when all are stored."""
+        """Send the outputs of a piece, which is settled when all are stored."""
         if self._is_closing:
-            return  # of an abandoned thread
+            return  # the thread was abandoned
         piece.waiting_for = 1
         self._in_flight += 1
         self._idle.clear()
@@ -281,7 +285,7 @@ class AtLeastOnce:
             except MessageTooLarge as error:
                 piece.error = error
             except MagnetarError as error:
-                # The producer is closed for good: later outputs would fail, too.
+                # The producer is permanently closed: later outputs would fail, too.
                 piece.error = error
                 self._core.end(f"{type(error).__name__}: {error}")
             else:
@@ -312,19 +316,19 @@ class AtLeastOnce:
         self._answered(piece, ClosedError("stopped") if stored.cancelled() else stored.exception())
 
     def _published(self, piece: Piece, member: Piece, position: int, error: BaseException | None) -> None:
-        """Handle the result of publishing for one message of several unrelated ones."""
+        """Handle the result of publishing for one of several unrelated messages."""
         if error is not None:
             member.failed.add(position)
             self._core.system_failed(f"results of 1 message of {member.source.topic} were not stored: {error}")
         self._answered(piece, None)
 
     def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
-        """Handle the state store's reply (on the writer's thread)."""
+        """Handle the state store's reply, on the writer's thread."""
         self._core.mailbox.post(partial(self._take_changes_stored, piece, error))
 
     def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, StateRefused | InstanceStopping):
-            # The disk is full or the database is damaged: further processing would only have to be repeated.
+            # The disk is full or the database is damaged: processing more messages would be wasted.
             self._core.failed(error)
         self._answered(piece, error)
 
@@ -341,7 +345,7 @@ class AtLeastOnce:
                     one.error = piece.error
                     if one.begin < one.end:
                         self._settle(one)
-                if piece.ticket is not None:  # not at once: pieces may wait for each other in a long chain
+                if piece.ticket is not None:  # not directly: a long chain of waiting pieces would recurse
                     self._core.loop.call_soon(piece.ticket.finish, piece.error)
             except Exception as error:  # noqa: BLE001  this runs in a callback, where an exception would be lost
                 self._core.failed(error)
@@ -352,7 +356,7 @@ class AtLeastOnce:
     # -- acknowledgement ------------------------------------------------------------------------------------------
 
     def _settle(self, piece: Piece) -> None:
-        """Acknowledge a piece's finished messages, and request failed ones again once its unit is complete."""
+        """Acknowledge a piece's finished messages, and request redelivery of failed ones once its unit is complete."""
         failed = piece.failed
         if piece.error is not None:
             failed = set(range(piece.begin, piece.end))
@@ -371,7 +375,9 @@ class AtLeastOnce:
                 return
             for entry in unit.entries:
                 self._held.remove(entry)
-            self._ask_again(piece.source.input, unit)  # not earlier: an entry redelivered while it is held is not taken
+            self._ask_again(
+                piece.source.input, unit
+            )  # last, because an entry redelivered while it is held is not taken
 
     def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
         """Acknowledge finished messages."""
@@ -389,7 +395,7 @@ class AtLeastOnce:
         try:
             (part or source.input).ack(message_id)
         except MagnetarError as error:
-            self._core.user_failed(f"context.ack of {message_id} of {source.topic}: {error}")
+            self._core.user_failed(f"context.ack of message {message_id} of {source.topic} failed: {error}")
 
     def _drop(self, source: OpenInput, entry: ReceivedEntry) -> None:
         """Acknowledge an entry without messages for the function."""
@@ -399,22 +405,22 @@ class AtLeastOnce:
 
 
 class AtMostOnce(AtLeastOnce):
-    """Acknowledges an input entry, and processes it when that is durable; nothing is redelivered."""
+    """Settlement that processes an input entry once its acknowledgement is durable; nothing is redelivered."""
 
     claims_first = True
 
     def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
-        """Do nothing: the entry is already acknowledged."""
+        """Do nothing: the entry was acknowledged before processing."""
 
     def _ask_again(self, opened: Input, unit: Unit) -> None:
-        """Do nothing: failed messages are lost, as at most once allows."""
+        """Do nothing: at most once does not retry failed messages."""
 
 
 class Manual(AtLeastOnce):
-    """Leaves acknowledgements to the function (``context.ack``); failed messages are redelivered."""
+    """Settlement that leaves acknowledgements to the function (``context.ack``); failed messages are redelivered."""
 
     def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
-        """Do nothing: the function acknowledges."""
+        """Do nothing: the function acknowledges its messages."""
 
 
 def _full_name(topic: str) -> str:

@@ -1,7 +1,7 @@
-"""DeadLetters: creates dead letters of functions and sinks from messages that are given up.
+"""Create dead letters from messages that functions and sinks have given up on.
 
-A letter has the message's payload, if any, its key, as text or bytes, its ordering key, properties and event time, and
-our own properties with its origin and the reason. Our properties win over the message's properties of the same name.
+A letter has the message's payload, key (as text or bytes), ordering key, properties and event time, and properties that
+state its origin and the reason. The latter replace properties of the message with the same name.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 EXCEPTION_CHARS_MAX = 4000
 _KEPT_CHARS = 2 * EXCEPTION_CHARS_MAX
-"""How much of a reason is kept until secrets are removed: a secret truncated by the limit would not be recognised."""
-"""Of the property that says why a message was given up."""
+"""Characters of a reason retained until secrets are removed: a secret cut off by the limit would not be recognised."""
+"""Limit of the property that contains the reason."""
 
 
 class Letter(NamedTuple):
-    """A letter in the form of a batch member.
+    """A dead letter, encoded as a member of a batch.
 
     Attributes:
-        payload: payload of the message.
-        attributes: its metadata; see `encode_attributes`.
+        payload: the message's payload.
+        attributes: encoded metadata, as returned by `encode_attributes`.
     """
 
     payload: bytes
@@ -46,11 +46,11 @@ class Letter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Approximate bytes in an entry."""
+        """Approximate size within an entry, in bytes."""
         return len(self.payload) + len(self.attributes)
 
     def options(self) -> tuple[bytes, MessageOptions]:
-        """Return payload and options of the letter as a single message, with valid UTF-8 text only."""
+        """Return the payload and options for sending the letter as a single message, with all text valid UTF-8."""
         header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
         options = MessageOptions(
             properties={header_text(pair.key): header_text(pair.value) for pair in header.properties}
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
         return NO_VALUE if header.null_value else self.payload, options
 
     def without(self, name: str) -> Letter | None:
-        """Return the letter without a property; None if it does not have it."""
+        """Return a copy of the letter without a property, or None if it has no such property."""
         header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
         kept = [pair for pair in header.properties if pair.key != name]
         if len(kept) == len(header.properties):
@@ -76,23 +76,23 @@ class Letter(NamedTuple):
 
 
 class DeadLetters:
-    """Creates letters.
+    """Creates the dead letters of one function or sink.
 
-    They have the properties of the official clients, ``REAL_TOPIC``, ``REAL_SUBSCRIPTION`` and ``ORIGIN_MESSAGE_ID``;
-    ``EXCEPTION`` is the reason.
+    They have the official clients' properties ``REAL_TOPIC``, ``REAL_SUBSCRIPTION`` and ``ORIGIN_MESSAGE_ID``, and the
+    reason in ``EXCEPTION``.
     """
 
     def __init__(
         self, topic: str, name: str, subscription: str, function: str = "", hiding: Callable[[str], str] = str
     ) -> None:
-        """Prepare.
+        """Create a factory for dead letters.
 
         Args:
-            topic: dead-letter topic; if empty, each message goes to its own topic's ``<topic>-<name>-DLQ``.
+            topic: dead-letter topic; if empty, ``<topic>-<name>-DLQ`` for each input topic.
             name: name of the sink or function.
-            subscription: subscription of its inputs.
-            function: ``tenant/namespace/name`` of the sink, with which `request` marks its letters and retains them.
-            hiding: removes secrets from the reason of `request`.
+            subscription: subscription of the inputs.
+            function: ``tenant/namespace/name`` of the sink; `request` uses it to mark and retain letters.
+            hiding: removes secrets from the reason in `request`.
         """
         self._hiding = hiding
         self._function = function
@@ -101,15 +101,15 @@ class DeadLetters:
         self._subscription = subscription
 
     def topic_of(self, topic: str) -> str:
-        """Return the dead-letter topic of a topic's messages; partitions share one."""
+        """Return the dead-letter topic of a topic; all partitions share it."""
         if self._topic:
             return self._topic
-        with contextlib.suppress(InvalidTopicName):  # of another kind of input
+        with contextlib.suppress(InvalidTopicName):  # an input that is not a topic
             topic = parse_topic_name(topic).base.text
         return f"{topic}-{self._name}-DLQ"
 
     def request(self, entry: ReceivedEntry, index: int, payload: bytes, error: BaseException) -> PublishRequest:
-        """Return the letter of a message rejected with an error, as a single message."""
+        """Return the letter of a message that was rejected with an error."""
         why = {EXCEPTION: shown_reason(text_of(error), self._hiding)}
         letter = self.letter(entry, index, payload, why, {FUNCTION: self._function})
         payload, options = letter.options()
@@ -125,14 +125,14 @@ class DeadLetters:
         why: Mapping[str, str],
         common: Mapping[str, str] | None = None,
     ) -> Letter:
-        """Return the letter of a message.
+        """Create the letter of a message.
 
         Args:
-            entry: entry of the message.
-            index: index of the message in the entry.
-            payload: payload of the message.
-            why: further properties.
-            common: properties that letters share; their encoded form is cached.
+            entry: entry that contains the message.
+            index: the message's index in the entry.
+            payload: the message's payload.
+            why: properties specific to this letter.
+            common: properties shared by letters, whose encoded form is cached.
         """
         common = {REAL_TOPIC: entry.topic, REAL_SUBSCRIPTION: self._subscription, **(common or {})}
         own = {ORIGIN_MESSAGE_ID: str(message_id_of(entry, index)), **why}
@@ -143,7 +143,7 @@ class DeadLetters:
 
 
 def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
-    """Return a message's metadata, except its sequence id and some properties."""
+    """Return a message's encoded metadata without its sequence id and the properties in ``ours``."""
     header = SingleMessageMetadata()
     if entry.headers is None:
         alone: Any = entry.metadata
@@ -162,12 +162,12 @@ def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
 
 
 _OWN_FIELDS = ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value")
-"""Fields that single messages and batch members have in common, besides the properties."""
+"""Metadata fields shared by single messages and batch members, besides the properties."""
 _NO_SIZE = SingleMessageMetadata(payload_size=0).SerializeToString()
 
 
 def _property(name: str, value: str) -> bytes:
-    """Encode a property as part of a message's attributes."""
+    """Encode one property of a message's attributes."""
     key, text = name.encode(), value.encode()
     pair = b"\x0a%b%b\x12%b%b" % (varint(len(key)), key, varint(len(text)), text)  # KeyValue: key, value
     return b"\x0a%b%b" % (varint(len(pair)), pair)  # SingleMessageMetadata.properties
@@ -177,20 +177,20 @@ _kept_property = lru_cache(maxsize=256)(_property)
 
 
 def reason(error: BaseException, traceback: str) -> Reason:
-    """Return why a message failed; call this on the function's thread, because formatting may run its code."""
+    """Return the reason of a failure; call on the function's thread, because formatting may run user code."""
     return Reason(text_of(error)[:_KEPT_CHARS], traceback)
 
 
 def shown_reason(text: str, hiding: Callable[[str], str]) -> str:
-    """Return the reason in a letter: without secrets, and truncated to `EXCEPTION_CHARS_MAX`."""
+    """Return a reason for a letter, without secrets and truncated to `EXCEPTION_CHARS_MAX`."""
     return hiding(text[:_KEPT_CHARS])[:EXCEPTION_CHARS_MAX]
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error in one line; only the cause if a connector rejected the record."""
+    """Format an error on one line; without its type if a connector rejected the record."""
     try:
         text = str(error)
     except Exception as failure:  # noqa: BLE001  formatting a user exception may raise, too
-        text = f"it cannot be shown: {type(failure).__name__}"
+        text = f"formatting the exception raised {type(failure).__name__}"
     text = " ".join(text.split()).encode("utf-8", "replace").decode()
     return text if type(error).__name__ == "RecordRefused" else f"{type(error).__name__}: {text}"

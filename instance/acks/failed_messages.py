@@ -1,7 +1,7 @@
-"""FailedMessages: handles failed messages of functions with a retry limit.
+"""Handle failed messages of functions that have a retry limit.
 
-A message with retries left is requested again after a pause. One without goes to the dead-letter topic, or is dropped
-if there is none; it is acknowledged when the dead letter is durable, and its entry is held until then.
+A message with retries left is redelivered after a pause. Otherwise it is sent to the dead-letter topic, or dropped
+without one. It is acknowledged when the dead letter is durable, and its entry is held until then.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
 
 REPORT_CHARACTERS_MAX = 16 * 1024
-"""For one log text about letters."""
+"""Limit of one log text about letters."""
 
-_Failures = dict[int, tuple[Reason, bytes]]  # by index in the entry, with the payload
+_Failures = dict[int, tuple[Reason, bytes]]  # reason and payload by index in the entry
 
 
 class FailedMessages:
-    """The failed messages of one instance; used on the event loop, except `trouble`.
+    """Handles the failed messages of one instance, on the event loop except for `trouble`.
 
     Attributes:
-        in_place: retries messages before the following ones are processed; None if they are redelivered instead.
-        careful: records calls after the process ended during one; None if nothing is redelivered.
+        in_place: retries messages before later ones are processed; None if they are redelivered instead.
+        careful: records calls after one has ended the process; None if nothing is redelivered.
     """
 
     def __init__(self, core: InstanceCore, rules: RetryRules, held: HeldEntries) -> None:
-        """Prepare.
+        """Create the handler of an instance.
 
         Args:
-            core: of the instance.
-            rules: number of retries.
-            held: entries in progress, including those with letters in flight.
+            core: the instance's core.
+            rules: retry rules.
+            held: entries in progress, including entries with letters in flight.
         """
         self._core = core
         self._rules = rules
@@ -65,24 +65,24 @@ class FailedMessages:
 
     @classmethod
     def of(cls, core: InstanceCore, held: HeldEntries) -> FailedMessages | None:
-        """Create one for a function with a retry limit, else None; sinks count their retries themselves."""
+        """Return a handler, or None for a function without a retry limit or a sink, which counts its own retries."""
         details = core.spec.details
         rules = rules_of(details)
         return cls(core, rules, held) if rules is not None and details.componentType != FunctionDetails.SINK else None
 
     def open(self) -> None:
-        """Load the number of times that messages have ended the process, once the function is loaded."""
+        """Load how often each message has ended the process; call after the function is loaded."""
         if self.careful is not None:
             for (topic, ledger, entry, index), count in self.careful.tried().items():
                 self._tries.expect((topic, ledger, entry), index, count)
 
     def take(self, opened: Input, unit: Unit) -> None:
-        """Decide about a settled unit, and release its entries."""
+        """Handle the failures of a settled unit, and release its entries."""
         reasons: dict[int, _Failures] = {}
         for position, reason in sorted(unit.reasons.items()):
             entry, index = unit.locate(position)
             reasons.setdefault(id(entry), {})[index] = (reason, unit.messages[position])
-        asked_again = {id(entry) for entry in unit.failed_entries}  # without those voided by a seek
+        asked_again = {id(entry) for entry in unit.failed_entries}  # excludes entries voided by a seek
         for entry, failed in unit.failed_parts():
             if failed and id(entry) in asked_again:
                 self._take_entry(opened, entry, failed, reasons.get(id(entry), {}))
@@ -92,7 +92,7 @@ class FailedMessages:
                 self._held.remove(entry)
 
     def _take_entry(self, opened: Input, entry: ReceivedEntry, failed: set[int], failures: _Failures) -> None:
-        """Decide about an entry with failed messages, which have a reason or are requested again without one."""
+        """Handle an entry with failed messages; messages without a reason are only redelivered."""
         if self._comes_once(entry):
             counts = dict.fromkeys(failures, 1 if self.in_place is None else self._rules.retries + 1)
             given_up = counts
@@ -115,7 +115,7 @@ class FailedMessages:
         self._box.put([self._letter(entry, index, given_up[index], *failures[index]) for index in given_up], finish)
 
     def _comes_once(self, entry: ReceivedEntry) -> bool:
-        """Return whether a message of an entry fails here only when it has no retries left."""
+        """Return whether a failure of the entry is reported only after the last attempt."""
         if self._is_acknowledged or entry.topic.startswith("non-persistent:"):
             return True
         return self.in_place is not None and self.in_place.concerns_entry(entry)
@@ -126,23 +126,23 @@ class FailedMessages:
         return self._letters.letter(entry, index, payload, why, {TRIES: str(count), **self._of_function})
 
     def _report_dropped(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:
-        """Log that a message is dropped, and count it as a separate failure."""
+        """Log a dropped message, and count it as a separate failure."""
         self._core.system_failed(
-            f"{_named(entry, index)} is dropped after {_tries(count)}, as no deadLetterTopic is set: {reason.exception}"
+            f"dropped {_named(entry, index)} after {_tries(count)}: no deadLetterTopic is set: {reason.exception}"
         )
 
     def _report_letters(self, entry: ReceivedEntry, counts: Mapping[int, int], failures: _Failures) -> None:
-        """Log which messages become letters, in few lines: an entry may have a thousand of them."""
+        """Log which messages become letters, in few log calls: an entry may have a thousand of them."""
         topic = self._core.spec.details.retryDetails.deadLetterTopic
         lines = [
-            f"{_named(entry, index)} goes to {topic} after {_tries(count)}: {failures[index][0].exception}"
+            f"sending {_named(entry, index)} to {topic} after {_tries(count)}: {failures[index][0].exception}"
             for index, count in counts.items()
         ]
         for run in runs_within(map(len, lines), len(lines), REPORT_CHARACTERS_MAX):
             self._core.log.write("WARNING", "\n".join(lines[run]))
 
     def _finish(self, opened: Input, entry: ReceivedEntry, given_up: list[int], pause_s: float | None) -> None:
-        """Acknowledge messages that are given up, release the entry, and request the rest again."""
+        """Acknowledge messages without retries left, release the entry, and request redelivery of the rest."""
         with contextlib.suppress(MagnetarError):  # if the input is closed, everything is redelivered
             if given_up and not self._is_acknowledged:
                 opened.ack_batch_indexes(
@@ -152,7 +152,7 @@ class FailedMessages:
         if pause_s is None or self._is_acknowledged:
             self._tries.forget(position_of(entry))
         else:
-            # Without its messages, because many entries may wait, and for long.
+            # The timer holds the entry without its messages, because many entries may wait for a long time.
             self._core.loop.call_later(pause_s, self._ask_again, opened, entry.with_body(b"", 0))
 
     def _ask_again(self, opened: Input, entry: ReceivedEntry) -> None:
@@ -160,7 +160,7 @@ class FailedMessages:
             opened.negative_ack(entry)
 
     def trouble(self) -> str:
-        """Return why letters are not stored, empty if they are (from any thread)."""
+        """Return why letters cannot be stored, or an empty string (from any thread)."""
         return "" if self._box is None else self._box.trouble()
 
     def request_stop(self) -> None:
@@ -169,7 +169,7 @@ class FailedMessages:
             self.in_place.stop()
 
     async def settle(self) -> None:
-        """Wait until letters in flight are stored, unless that fails now. Cancellation: safe."""
+        """Wait until letters in flight are stored, or return if storing fails. Cancellation: safe."""
         if self._box is not None:
             await self._box.emptied()
 
@@ -186,4 +186,4 @@ def _named(entry: ReceivedEntry, index: int) -> str:
 
 
 def _tries(count: int) -> str:
-    return f"{count} {'try' if count == 1 else 'tries'}"
+    return f"{count} {'attempt' if count == 1 else 'attempts'}"

@@ -1,4 +1,4 @@
-"""An input on a Failover subscription, where requesting one message again redelivers others, too."""
+"""An input on a Failover subscription, where redelivery of one message also redelivers others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POSITIONS_MAX = 50_000
 
 
 class RecentAcks:
-    """Recently acknowledged positions with their times, in that order."""
+    """Recently acknowledged positions and their times, oldest first."""
 
     __slots__ = ("_times_s",)
 
@@ -29,12 +29,12 @@ class RecentAcks:
         return len(self._times_s)
 
     def add(self, position: Position, now_s: float) -> None:
-        """Add a position, and drop those that are too old or too many."""
+        """Add a position, and drop old or excess ones."""
         times = self._times_s
         times.pop(position, None)
         times[position] = now_s
         while True:
-            oldest = next(iter(times))  # the newest itself is never too old
+            oldest = next(iter(times))  # the loop ends, because the newest is never too old
             if len(times) <= POSITIONS_MAX and times[oldest] > now_s - KEEP_S:
                 return
             del times[oldest]
@@ -50,7 +50,7 @@ class RecentAcks:
 
 
 class FailoverInput:
-    """Skips recently acknowledged entries and acknowledges them again; see `Input`.
+    """An `Input` that skips recently acknowledged entries and acknowledges them again.
 
     Attributes:
         opened: the wrapped input.
@@ -60,14 +60,14 @@ class FailoverInput:
         """Wrap an input.
 
         Args:
-            opened: the input.
+            opened: input to wrap.
             recent: recent acknowledgements; cleared whenever another reader takes over the input.
-            clock: monotonic seconds.
+            clock: monotonic clock, in seconds.
         """
         self.opened = opened
         self._recent = recent
         self._clock = clock
-        # The methods themselves, not wrappers.
+        # The bound methods themselves, to save a call.
         self.arrival = opened.arrival
         self.claim_entries = opened.claim_entries
         self.ack_entry = opened.ack_entry
@@ -81,30 +81,30 @@ class FailoverInput:
     async def open(
         cls, subscribe: Callable[[ConsumerConfig], Awaitable[Input]], config: ConsumerConfig, clock: Callable[[], float]
     ) -> FailoverInput:
-        """Open an input through ``subscribe``; raises the same errors."""
+        """Open an input through ``subscribe``, and raise its errors."""
         recent = RecentAcks()
         config = replace(config, on_active_change=lambda _: recent.clear())
         return cls(await subscribe(config), recent, clock)
 
     async def receive_entry(self) -> ReceivedEntry:
-        """Return the next entry, waiting for it; as `Input.receive_entry`."""
+        """Return the next entry, waiting for it."""
         while self._was_acknowledged(entry := await self.opened.receive_entry()):
             pass
         return entry
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry, or None; as `Input.poll_entry`."""
+        """Return the next entry, or None."""
         while (entry := self.opened.poll_entry()) is not None and self._was_acknowledged(entry):
             pass
         return entry
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription; as `Input.seek`."""
+        """Move the subscription; the next entry is the first one after ``target``."""
         self.forget()
         await self.opened.seek(target, inclusive=inclusive)
 
     def forget(self) -> None:
-        """Accept recently acknowledged entries again, which may be wanted after a seek."""
+        """Forget recent acknowledgements, because a seek may redeliver their entries."""
         self._recent.clear()
 
     def _was_acknowledged(self, entry: ReceivedEntry) -> bool:
@@ -114,7 +114,7 @@ class FailoverInput:
         return True
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
-        """Acknowledge entries immediately; as `Input.ack_entries`."""
+        """Acknowledge entries immediately."""
         acknowledged = self.opened.ack_entries(entries)
         now_s = self._clock()
         for entry in entries:

@@ -1,4 +1,4 @@
-"""LetterBox: sends letters to the dead-letter topic, with retries."""
+"""Send letters to the dead-letter topic, with retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .dead_letters import Letter
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
 SILENCE_S = 3.0
-"""Time without success after which the status reports it."""
+"""Time without a stored letter after which the status reports a problem."""
 
 
 ENTRY_MESSAGES_MAX = 1000
@@ -35,7 +35,7 @@ ENTRY_BYTES_MAX = 512 * 1024
 
 
 class _Waiting(NamedTuple):
-    """A letter, and the callback for when it is stored. One too large for a batch is sent alone, or in chunks."""
+    """A letter and the callback for when it is stored; sent alone or in chunks if it is too large for a batch."""
 
     letter: Letter
     stored: Callable[[], None]
@@ -44,16 +44,16 @@ class _Waiting(NamedTuple):
 
 
 class LetterBox:
-    """The producers of the dead-letter topic, each created by the first letter that needs it; used on the event loop.
+    """Sends letters to one dead-letter topic, on the event loop; producers are created on first use.
 
-    Letters that cannot be stored are retried, after growing pauses, without limit; callers must bound how many wait.
+    Letters are retried with growing pauses until they are stored; callers must limit the number of letters.
     """
 
     def __init__(self, core: InstanceCore, topic: str, subscription: str) -> None:
-        """Prepare; nothing is opened yet.
+        """Create the box without opening a producer.
 
         Args:
-            core: of the instance.
+            core: the instance's core.
             topic: dead-letter topic.
             subscription: initial subscription of the topic, so that it retains letters until they are consumed.
         """
@@ -61,20 +61,20 @@ class LetterBox:
         self._topic = topic
         self._config = ProducerConfig(send_timeout_ms=0, guard=core.guard, initial_subscription_name=subscription)
         self._waiting: deque[_Waiting] = deque()
-        self._count = 0  # not stored yet
+        self._count = 0  # letters that are not stored yet
         self._wake = asyncio.Event()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._tasks = TaskSet("dead letters")
         self._task: asyncio.Task[None] | None = None
-        self._producers: dict[bool, Producer | PartitionedProducer] = {}  # by whether they send in chunks
+        self._producers: dict[bool, Producer | PartitionedProducer] = {}  # by whether the producer sends chunks
         self._error: MagnetarError | None = None
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._trouble = ""
         self._quiet_since_s = 0.0
 
     def put(self, letters: Sequence[Letter], stored: Callable[[], None]) -> None:
-        """Accept one or more letters; ``stored`` is called once all are durable."""
+        """Queue one or more letters; ``stored`` is called once all are durable."""
         left = len(letters)
 
         def one_stored() -> None:
@@ -93,16 +93,19 @@ class LetterBox:
             self._task = self._tasks.start(self._serve(), f"letters to {self._topic}", self._core.failed)
 
     def trouble(self) -> str:
-        """Return why letters are not stored, empty if they are (from any thread)."""
+        """Return why letters cannot be stored, or an empty string (from any thread)."""
         count, trouble = self._count, self._trouble
         if not count:
             return ""
         if not trouble and time.monotonic() - self._quiet_since_s > SILENCE_S:
-            trouble = f"no answer for {SILENCE_S:.0f} s"
-        return f"{count} dead letters are not stored in {self._topic}, and not acknowledged: {trouble}" * bool(trouble)
+            trouble = f"no reply for {SILENCE_S:.0f} s"
+        return (
+            f"cannot store {count} dead letters in {self._topic}; their messages remain unacknowledged: {trouble}"
+            * bool(trouble)
+        )
 
     async def emptied(self) -> None:
-        """Wait until everything is stored, unless that fails now. Cancellation: safe."""
+        """Wait until all letters are stored, or return if storing fails. Cancellation: safe."""
         if not self.trouble():
             await self._is_empty.wait()
 
@@ -143,7 +146,7 @@ class LetterBox:
             future.add_done_callback(partial(self._answered, run))
 
     def _take_run(self) -> list[_Waiting]:
-        """Take the letters for the next entry, at least one."""
+        """Remove and return the letters for the next entry, at least one."""
         waiting = self._waiting
         run = [waiting.popleft()]
         size = run[0].letter.size
@@ -197,7 +200,7 @@ class LetterBox:
         text = f"{type(error).__name__}: {error}"
         if text != self._trouble:
             self._trouble = text
-            self._core.system_failed(f"dead letters are not stored in {self._topic}: {text}")
+            self._core.system_failed(f"cannot store dead letters in {self._topic}, retrying: {text}")
 
     async def _leave(self) -> None:
         producers, self._producers = self._producers, {}
@@ -207,7 +210,7 @@ class LetterBox:
 
 
 def _hand_over(producer: Producer | PartitionedProducer, letters: Sequence[Letter]) -> asyncio.Future[MessageId]:
-    """Send one or more letters as one entry, with the key of the first for key-based subscriptions."""
+    """Send letters as one entry, with the first one's key for key-based subscriptions."""
     payload, options = letters[0].options()
     if len(letters) == 1:
         return producer.send_nowait(payload, **options)
@@ -217,9 +220,9 @@ def _hand_over(producer: Producer | PartitionedProducer, letters: Sequence[Lette
 
 
 def _smaller(waiting: _Waiting) -> _Waiting | None:
-    """Return a letter in chunks if its message fits no entry, otherwise without its longest reason property.
+    """Return a letter that is easier to store, or None if no option is left.
 
-    Returns: None if both have been tried.
+    A message that fits no entry is sent in chunks; otherwise the longest reason property is removed.
     """
     if len(waiting.letter.payload) > DEFAULT_MAX_MESSAGE_BYTES and not waiting.in_chunks:
         return waiting._replace(is_alone=True, in_chunks=True)

@@ -1,4 +1,4 @@
-"""An input that is a pattern of topics: new topics join, and operations on deleted topics are skipped."""
+"""An input that is a topic pattern: new topics are added, and operations on deleted topics are skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class PatternInput:
-    """Skips acknowledgements of deleted topics; see `Input`.
+    """An `Input` that skips acknowledgements of deleted topics.
 
     Attributes:
         opened: the wrapped input.
@@ -27,8 +27,8 @@ class PatternInput:
         """Wrap an input.
 
         Args:
-            opened: the input.
-            consumers: consumers of the current topics.
+            opened: input to wrap.
+            consumers: consumer of all matching topics.
         """
         self.opened = opened
         self._consumers = consumers
@@ -42,35 +42,35 @@ class PatternInput:
         return entry.topic in self._consumers.consumers
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge entries before they are processed; as `Input.claim_entries`."""
+        """Acknowledge entries before they are processed, and return those whose acknowledgement is durable."""
         there = [entry for entry in entries if self._is_there(entry)]
         return self.opened.claim_entries(there) if there else _done([])
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
-        """Acknowledge entries immediately; as `Input.ack_entries`."""
+        """Acknowledge entries immediately."""
         there = [entry for entry in entries if self._is_there(entry)]
         return self.opened.ack_entries(there) if there else _done(None)
 
     def ack_entry(self, entry: ReceivedEntry) -> asyncio.Future[None]:
-        """Acknowledge an entry soon; as `Input.ack_entry`."""
+        """Acknowledge an entry soon, together with others."""
         return self.opened.ack_entry(entry) if self._is_there(entry) else _done(None)
 
     def ack_batch_indexes(self, entry: ReceivedEntry, still_wanted: Sequence[int]) -> asyncio.Future[None]:
-        """Acknowledge the messages of an entry that are not in an ack set; as `Input.ack_batch_indexes`."""
+        """Acknowledge the messages of an entry that are not in an ack set."""
         return self.opened.ack_batch_indexes(entry, still_wanted) if self._is_there(entry) else _done(None)
 
     def negative_ack(self, message: ReceivedEntry) -> None:
-        """Request redelivery of an entry's unacknowledged messages; as `Input.negative_ack`."""
+        """Request redelivery of an entry's unacknowledged messages, after a delay."""
         if self._is_there(message):
             self.opened.negative_ack(message)
 
     async def flush_acks(self) -> None:
-        """Wait until acknowledgements have been sent; as `Input.flush_acks`."""
-        with suppress(ClosedError):  # of a topic that has been deleted
+        """Wait until acknowledgements have been sent."""
+        with suppress(ClosedError):  # the topic was deleted
             await self.opened.flush_acks()
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription; as `Input.seek`."""
+        """Move the subscription; the next entry is the first one after ``target``."""
         await self.opened.seek(target, inclusive=inclusive)
 
 

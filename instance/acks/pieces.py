@@ -1,8 +1,8 @@
-"""PieceMaker: joins queued entries to units and ships their outputs in pieces.
+"""Join queued entries into units, and ship their outputs in pieces.
 
-Design: entries that are already queued are joined into one unit, so that their outputs are sent as one entry; it does
-not wait for more. After each step it checks whether outputs have waited for `OutputBounds.delay_s`. A fast function
-therefore ships once per unit; a slow one does not hold back its first output until the thousandth is made.
+Design: queued entries are joined into one unit, so that their outputs are sent as one entry; the maker does not wait
+for more entries. After each step it checks whether outputs have waited for `OutputBounds.delay_s`. Therefore a fast
+function ships once per unit, and a slow one does not delay its first output until the thousandth is ready.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OpenInput:
-    """One open input; a `Source`.
+    """An open input; implements `function_thread.Source`.
 
     Attributes:
-        topic: as configured.
-        input: delivers the entries, and acknowledges them.
-        serde: decodes them.
+        topic: configured name.
+        input: delivers and acknowledges the entries.
+        serde: decodes the messages.
     """
 
     topic: str
@@ -54,22 +54,22 @@ class OpenInput:
 
 @dataclass(slots=True)
 class Piece:
-    """A processed run of messages, on its way to the output.
+    """A run of processed messages whose outputs are being sent.
 
     Attributes:
-        source: input of its entries.
-        unit: unit that it belongs to.
-        begin: its first position.
-        end: the position after its last.
+        source: input of the entries.
+        unit: unit that contains the run.
+        begin: first position of the run.
+        end: position after the last.
         failed: positions to be redelivered.
         outputs: entries to send.
         tickets: tickets of messages published through the context.
         messages: number of messages in the outputs.
-        size: bytes of the outputs.
+        size: size of the outputs in bytes.
         changes: state changes of the function.
-        ticket: resolved when the outputs are stored, for a later piece that must not be settled before, or None.
-        members: pieces without outputs that are settled instead of this one, once its outputs are stored.
-        waits: in a member, messages published by position; if one is not stored, the position fails.
+        ticket: finished when the outputs are stored, so that a later piece can wait for this one; or None.
+        members: pieces without outputs that are settled in place of this one, once its outputs are stored.
+        waits: in a member, published messages by position; if one is not stored, that position fails.
         waiting_for: number of missing receipts; used by the event loop.
         error: why an output was not stored; used by the event loop.
     """
@@ -93,15 +93,15 @@ class Piece:
 
 @dataclass(slots=True)
 class Building:
-    """Outputs collected since the last piece.
+    """Outputs collected since the last piece was shipped.
 
     Attributes:
         begin: position of the first message.
         began_s: start time, by `time.perf_counter`.
-        made: attributes of the outputs of the whole unit; None if none has any.
+        made: attributes of the outputs of the whole unit; None if no output has any.
         failed: positions of failed messages.
-        outputs: the outputs.
-        headers: attributes of each output, if there are any.
+        outputs: collected outputs.
+        headers: attributes of each output; empty if no output has any.
     """
 
     begin: int
@@ -113,18 +113,18 @@ class Building:
 
 
 class PieceMaker:
-    """Creates pieces; see `function_thread.Maker`.
+    """A `function_thread.Maker` that creates pieces.
 
     Attributes:
         bounds: limits of output entries.
         gate: limits the outputs in flight; the function's thread waits there.
         tickets: tickets of messages published since the last piece.
-        keeps: makes the current message wait for a published one; False without a current message.
-        void: ids of entries that must not be processed any more.
-        state: the function's table; None without a context or a state store.
+        keeps: makes the current message wait for a published one; returns False without a current message.
+        void: ids of entries that must no longer be processed.
+        state: the function's state; None without a context or a state store.
         keeps_reasons: whether units record why their messages failed.
-        in_place: retries messages before the following ones are processed, or None.
-        careful: records calls after the process ended during one; None if such deaths are not counted.
+        in_place: retries messages before later ones are processed, or None.
+        careful: records calls after one has ended the process; None if such deaths are not counted.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class PieceMaker:
         drop: Callable[[OpenInput, ReceivedEntry], None],
         bounds: OutputBounds | None = None,
     ) -> None:
-        """Prepare.
+        """Create a maker of pieces.
 
         Args:
-            ship: takes a piece, on the function's thread.
-            drop: takes an entry without messages for the function, on the function's thread.
+            ship: receives each piece, on the function's thread.
+            drop: receives each entry without messages for the function, on the function's thread.
             bounds: limits of output entries; None for the defaults.
         """
         self.bounds = bounds or OutputBounds()
@@ -153,13 +153,13 @@ class PieceMaker:
         self._drop = drop
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
+        """Process an entry together with queued ones."""
         unit: Unit | None = self.gather(thread, source, entry)
         while unit is not None and unit.entries and not thread.is_stopping:
             unit = self._process(thread, calls, source, unit)
 
     def _process(self, thread: FunctionThread, calls: Calls, source: Source, unit: Unit) -> Unit | None:
-        """Process a unit, and return the rest if its input was moved meanwhile."""
+        """Process a unit; return the unprocessed rest if a seek moved its input meanwhile, else None."""
         rest: Unit | None = None
         count = len(unit)
         made = calls.headers.of_unit(unit) if calls.has_output else None
@@ -198,7 +198,7 @@ class PieceMaker:
     # -- gathering ------------------------------------------------------------------------------------------------
 
     def gather(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit:
-        """Return a unit of an entry and the queued entries of the same input after it."""
+        """Return a unit of an entry and the entries of the same input queued after it."""
         unit = Unit()
         messages, size = unit.messages, 0
         while True:
@@ -234,7 +234,7 @@ class PieceMaker:
 
     def drop_damaged(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, error: ProtocolError) -> None:
         """Count, log and drop an entry that cannot be read."""
-        text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
+        text = f"dropped damaged entry {entry.message_id} of {entry.topic}"
         thread.damaged(f"{text}: {error}", text)
         self._drop(cast(OpenInput, source), entry)
 
@@ -262,11 +262,11 @@ class PieceMaker:
         """Count and log failed messages, and add their positions to ``failed``.
 
         Args:
-            thread: counts.
-            unit: unit of the messages.
-            base: position that the failures' positions are relative to.
+            thread: counts and logs the failures.
+            unit: unit that contains the messages.
+            base: offset of the failures' positions in the unit.
             failures: failures of the messages.
-            failed: receives the positions.
+            failed: set that the positions are added to.
         """
         positions = [base + failure.position for failure in failures]
         failed.update(positions)
@@ -300,15 +300,15 @@ class PieceMaker:
         )
 
     def send(self, piece: Piece) -> None:
-        """Send and settle a piece whose outputs have passed the gate."""
+        """Send a piece whose outputs have passed the gate."""
         self._ship_piece(piece)
 
 
 def too_large(output: bytes) -> ValueError:
     """Return the error for an output that exceeds the message size limit."""
     return ValueError(
-        f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
-        " return less, or store it elsewhere and return where"
+        f"output of {len(output)} bytes exceeds the message size limit of {MESSAGE_BYTES_MAX} bytes:"
+        " return less data, or store it elsewhere and return a reference"
     )
 
 
@@ -322,7 +322,7 @@ def _refuse_large_outputs(results: Results) -> None:
 def entries_of(
     outputs: list[bytes], headers: list[bytes] | None, size: int, compression: Compression, bounds: OutputBounds
 ) -> list[OutgoingEntry]:
-    """Return outputs as entries, usually a single one."""
+    """Encode outputs as entries, usually a single one."""
     if not outputs:
         return []
     if size <= bounds.entry_bytes and len(outputs) <= bounds.entry_messages:

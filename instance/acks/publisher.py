@@ -1,11 +1,11 @@
-"""Publishes messages that functions send through their context: one producer per topic, created on first use.
+"""Publish messages that functions send through their context, with one producer per topic, created on first use.
 
-With `useThreadLocalProducers` there is one per topic and thread. At most `TOPICS_MAX` are open: beyond that the least
-recently used one is closed, but never one with messages in flight; if all have some, the next topic waits.
+With `useThreadLocalProducers` there is one producer per topic and thread. At most `TOPICS_MAX` are open. Beyond that,
+the least recently used one without messages in flight is closed; if all have messages in flight, the next topic waits.
 
-Design: the function's thread puts requests into a queue and wakes the event loop once per burst. A gate limits the
-messages in flight; a function that publishes faster than the broker stores waits in `publish`. Callbacks are user code
-and never run on the event loop: they run on a separate thread, created when the first one is due.
+Design: the function's thread queues requests and wakes the event loop once per burst. A gate limits the messages in
+flight; a function that publishes faster than the broker stores waits in `publish`. Callbacks are user code and never
+run on the event loop: they run on a separate thread, created when the first one is due.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from ..publish_request import Callbacks, PublishRequest, Result
 
 ON_THE_WAY_MAX = 10_000  # messages
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
-TOPICS_MAX = 1000  # producers of one instance
-_STOPPING = "the instance is stopping; nothing more can be published"
+TOPICS_MAX = 1000  # maximum number of producers per instance
+_STOPPING = "cannot publish: the instance is stopping"
 
 _RESULTS: dict[type[Exception], Result] = {
     OperationTimeout: Result.Timeout,
@@ -53,12 +53,12 @@ _RESULTS: dict[type[Exception], Result] = {
 
 
 class Ticket:
-    """One published message, or other outputs, until the broker has replied.
+    """A published message, or other outputs, whose receipt is pending.
 
     Attributes:
-        error: why it was not stored.
+        error: why it was not stored, or None.
         is_done: whether the broker has replied.
-        on_done: called on the event loop with the error, or None, when it has.
+        on_done: called on the event loop with the error or None when the broker replies.
     """
 
     __slots__ = ("error", "is_done", "on_done")
@@ -77,16 +77,16 @@ class Ticket:
 
 
 _Key = tuple[str, int]
-"""A topic, and the thread that publishes if each has its own producers, else 0."""
+"""Topic, and id of the publishing thread if each thread has its own producers, else 0."""
 
 
 class _Topic:
-    """One topic that the instance publishes to.
+    """A topic that the instance publishes to.
 
     Attributes:
         requests: messages to send, in order.
         outstanding: number of messages queued or in flight.
-        task: sends them.
+        task: task that sends the messages.
     """
 
     __slots__ = ("outstanding", "requests", "task")
@@ -98,10 +98,10 @@ class _Topic:
 
 
 class Publisher:
-    """All topics that one instance publishes to."""
+    """Publishes messages to any topic for one instance."""
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create a publisher without opening a producer."""
         self._core = core
         self._loop = core.loop
         self._gate = Gate(output_bounds(core.spec).messages(ON_THE_WAY_MAX), ON_THE_WAY_BYTES_MAX)
@@ -116,16 +116,16 @@ class Publisher:
         self._callbacks = Callbacks(core.callback_failed)
 
     def publish(self, request: PublishRequest) -> Ticket:
-        """Accept a message (from any thread except the event loop's), waiting while too many are in flight.
+        """Queue a message (from any thread except the event loop's), waiting while too many are in flight.
 
         Raises:
             ClosedError: the instance is stopping.
-            InvalidConfig: it has a sequence id, but batches number their messages themselves.
+            InvalidConfig: the message has a sequence id, but key-based batches number their messages.
         """
         if self._splits_keys and "sequence_id" in request.options:
             raise InvalidConfig(
-                "message_conf key 'sequence_id' is given, and batchBuilder KEY_BASED numbers messages by key; leave one"
-                " of the two out"
+                "message_conf key 'sequence_id' cannot be used with batchBuilder KEY_BASED, which numbers messages by"
+                " key: remove one of them"
             )
         if self._is_closed or not self._gate.enter(1, len(request.payload)):
             raise ClosedError(_STOPPING)
@@ -136,7 +136,7 @@ class Publisher:
             self._is_woken = True
             try:
                 self._loop.call_soon_threadsafe(self._distribute)
-            except RuntimeError as error:  # the loop is closed: this is an abandoned thread
+            except RuntimeError as error:  # the loop is closed, so the thread was abandoned
                 raise ClosedError(_STOPPING) from error
         return ticket
 
@@ -159,14 +159,14 @@ class Publisher:
             topic.requests.put_nowait((request, ticket))
 
     def _open(self, key: _Key, request: PublishRequest) -> _Topic | None:
-        """Open a topic, closing another one if there are too many; None if all have messages in flight."""
+        """Open a topic, closing an idle one at the limit; return None if all have messages in flight."""
         if len(self._topics) >= TOPICS_MAX:
             idle = next((name for name, topic in self._topics.items() if not topic.outstanding), None)
             if idle is None:
                 return None
             task = self._topics.pop(idle).task
             if task is not None:
-                task.cancel()  # closes the producer, which has nothing pending
+                task.cancel()  # closes the producer, which has no pending messages
         topic = self._topics[key] = _Topic()
         config = replace(publishing_config(self._core.spec, request.compression), guard=self._core.guard)
         config = replace(self._core.encryption.writing(config), initial_subscription_name=request.subscription)
@@ -190,7 +190,7 @@ class Publisher:
                     self._finish(topic, *at_hand, error)
                     at_hand = None
                     if isinstance(error, BrokerError | ClosedError) and producer is not None:
-                        failed, producer = producer, None  # closed for good; the next message retries
+                        failed, producer = producer, None  # permanently closed; the next message opens another
                         await _close(failed)
                     continue
                 future.add_done_callback(partial(self._answered, topic, *at_hand))
@@ -204,7 +204,7 @@ class Publisher:
                 await _close(producer)
 
     async def _opened(self, name: str, config: ProducerConfig) -> Producer | PartitionedProducer:
-        """Return a producer; if its role may not subscribe, messages are retained only as long as the topic does."""
+        """Return a producer, without an initial subscription if its role may not subscribe."""
         create = self._core.endpoints.create_producer
         try:
             opened = await create(name, config)
@@ -251,7 +251,7 @@ async def _close(producer: Producer | PartitionedProducer) -> None:
 
 
 def result_of(error: MagnetarError | None) -> Result:
-    """Return the result code passed to a callback."""
+    """Return the result code for a callback."""
     if error is None:
         return Result.Ok
     if isinstance(error, BrokerError) and error.code == 7:

@@ -1,10 +1,10 @@
-"""Retries of failing messages: counting, pauses, and retrying in place.
+"""Retry failing messages: counting, pauses, and retrying in place.
 
-Design: on a Shared subscription the broker redelivers a failing message, so that it may go to another instance and its
-delivery count outlives this one. A broker counts deliveries per entry, which may hold a thousand messages, so each
-message is counted here, and the broker's count shows what other instances have tried: `Tries` implements the rule.
-Where order is kept, a message must not be redelivered behind others. It is then retried on the spot, and the following
-ones wait (`TriesInPlace`); the same applies to non-persistent topics, where nothing is redelivered.
+Design: on a Shared subscription the broker redelivers a failing message, possibly to another instance, and its delivery
+count outlives this instance. A broker counts deliveries per entry, which may hold a thousand messages. Therefore each
+message is counted here, and the broker's count is used for attempts on other instances (`Tries`). Where order matters,
+a message must not be redelivered after later ones. It is then retried in place while later messages wait
+(`TriesInPlace`). The same applies to non-persistent topics, which never redeliver.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..unit import Position, Unit
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 30.0
 ENTRIES_MAX = 100_000
-"""Maximum number of remembered entries with failing messages; for a dropped one the broker's count is used."""
-SHIP_AFTER_S = 0.010  # earlier outputs are sent first
+"""Maximum number of entries with failing messages; beyond that the broker's count is used."""
+SHIP_AFTER_S = 0.010  # gives earlier outputs time to be sent
 
 
 def pause_s(failures: int, fixed_s: float = 0.0) -> float:
-    """Return the pause before the next retry: 0.1 s, 0.2 s and so on up to 30 s, or a fixed time."""
+    """Return the pause before the next retry: fixed, or 0.1 s, doubled after each failure up to 30 s."""
     return fixed_s or min(FIRST_RETRY_S * 2.0 ** min(max(failures, 1) - 1, 20), LONGEST_RETRY_S)
 
 
@@ -41,7 +41,7 @@ class RetryRules(NamedTuple):
     Attributes:
         retries: number of retries.
         retry_s: seconds before each retry; 0 for growing pauses.
-        is_ordered: whether later messages wait.
+        is_ordered: whether later messages wait for retries.
     """
 
     retries: int
@@ -49,7 +49,7 @@ class RetryRules(NamedTuple):
     is_ordered: bool
 
     def pause_s(self, failures: int) -> float:
-        """Return the pause of a message after a number of failures."""
+        """Return the pause before the next retry after a number of failures."""
         return pause_s(failures, self.retry_s)
 
 
@@ -71,15 +71,15 @@ class _Known:
 
 
 class Tries:
-    """Failure counts of messages.
+    """Failure counts of failing messages.
 
-    When an entry with a failing message is first seen, the broker's redelivery count is the number of failures
-    elsewhere, or before this instance began. From then on the count is kept here, increased by any growth of the
-    broker's count beyond the redeliveries that we requested.
+    When an entry with a failing message is first seen, the broker's redelivery count is taken as the number of failures
+    on other instances or in earlier runs. From then on failures are counted here. If the broker's count grows beyond
+    the requested redeliveries, the difference is added.
     """
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
-        """Create an empty count."""
+        """Create a counter without entries."""
         self._known: dict[Position, _Known] = {}
         self._entries_max = entries_max
 
@@ -87,12 +87,12 @@ class Tries:
         return len(self._known)
 
     def failed(self, position: Position, redeliveries: int, indexes: Iterable[int]) -> dict[int, int]:
-        """Count failures of an entry's messages, and return the total of each.
+        """Count failures of an entry's messages, and return the total per message.
 
         Args:
-            position: position of the entry.
+            position: the entry's position.
             redeliveries: the broker's redelivery count.
-            indexes: indexes of the failed messages; empty if it is redelivered for another reason.
+            indexes: indexes of the failed messages; empty if the entry is redelivered for another reason.
         """
         known = self._known.pop(position, None)
         if known is None:
@@ -108,25 +108,25 @@ class Tries:
         return known.failures
 
     def expect(self, position: Position, index: int, failures: int) -> None:
-        """Start a message with the number of failures counted by an earlier run of this instance."""
-        # Counted separately, so the broker's count of that time is not added.
+        """Set the number of failures that an earlier run of this instance has counted for a message."""
+        # This count is separate, so the broker's earlier count is not added.
         known = self._known.setdefault(position, _Known(sys.maxsize))
         known.failures[index] = failures
 
     def forget(self, position: Position) -> None:
-        """Forget a finished entry."""
+        """Remove a finished entry."""
         self._known.pop(position, None)
 
 
 class TriesInPlace:
-    """Retries failing messages before the following ones, on the function's thread."""
+    """Retries failing messages before later ones are processed, on the function's thread."""
 
     def __init__(self, rules: RetryRules, careful: CarefulCalls) -> None:
-        """Prepare.
+        """Create a retrier.
 
         Args:
-            rules: number of retries.
-            careful: records calls.
+            rules: retry rules.
+            careful: records calls after one has ended the process.
         """
         self._rules = rules
         self._careful = careful
@@ -151,7 +151,7 @@ class TriesInPlace:
         source: Source,
         unit: Unit,
     ) -> Iterator[tuple[int, Results, float]]:
-        """Call the function like `FunctionThread.steps`, one message at a time; the last try of each message counts."""
+        """Call the function like `FunctionThread.steps`, one message at a time; only the last attempt counts."""
         careful = self._careful
         for position in range(len(unit)):
             if careful.is_on and (error := careful.given_up(unit, position)) is not None:
@@ -170,7 +170,7 @@ class TriesInPlace:
                 thread.count(results, busy_s)
                 wait_s = self._rules.pause_s(failures)
                 self._stopped.wait(min(wait_s, SHIP_AFTER_S))
-                yield position, Results([]), 0.0  # lets earlier outputs be shipped
+                yield position, Results([]), 0.0  # so that earlier outputs are shipped
                 self._stopped.wait(wait_s - SHIP_AFTER_S)
             if thread.is_stopping:
                 return

@@ -1,11 +1,11 @@
-"""Moves, pauses and resumes the inputs of an instance for its function's context.
+"""Move, pause and resume the inputs of an instance for its function's context.
 
-A seek revokes everything that was fetched from a topic and is not acknowledged: queued messages are not processed, and
-messages in progress are not acknowledged, because both may be after the new position and redelivered from there. Such
-entries are *void*. The function waits until the broker has moved the subscription.
+A seek revokes all unacknowledged entries of a topic. Queued messages are not processed, and messages in progress are
+not acknowledged, because the broker may redeliver both from the new position. Such entries are *void*. The function
+waits until the broker has moved the subscription.
 
-From a paused input nothing more is taken. Messages taken before are still processed: at most as many as are held at a
-time.
+No more entries are taken from a paused input. Entries taken before are still processed; `HeldEntries` limits their
+number.
 
 Everything here runs on the event loop except `seek`, `pause` and `resume`, which are called on other threads.
 """
@@ -30,7 +30,7 @@ from .failover_input import FailoverInput
 from .pattern_input import PatternInput
 from .pieces import OpenInput
 
-_LOOK_S = 0.2  # interval of checking for a stop request
+_LOOK_S = 0.2  # interval between checks for a stop request
 
 
 class _Part(Protocol):
@@ -41,17 +41,17 @@ class _Part(Protocol):
 
 
 class InputSteering:
-    """Moves and pauses the inputs of one instance.
+    """Moves, pauses and resumes the inputs of one instance.
 
     Attributes:
-        void: ids of entries that must not be processed or acknowledged any more.
+        void: ids of entries that must no longer be processed or acknowledged.
     """
 
     def __init__(self, core: InstanceCore, inputs: Mapping[str, OpenInput], held: HeldEntries) -> None:
-        """Prepare.
+        """Create the steering of an instance.
 
         Args:
-            core: of the instance.
+            core: the instance's core.
             inputs: inputs by configured name; more may be added.
             held: entries taken from the inputs.
         """
@@ -66,13 +66,13 @@ class InputSteering:
     # -- for the tasks that take entries -------------------------------------------------------------------------
 
     async def may_take(self, source: OpenInput) -> None:
-        """Wait until entries may be taken from an input; if they may now, returns without running other tasks."""
+        """Wait until entries may be taken from an input, without yielding to other tasks if they already may."""
         if (going := self._going.get(source.topic)) is not None:
             while not going.is_set():
                 await going.wait()
 
     def still_ours(self, done: Acknowledgements) -> Acknowledgements:
-        """Return acknowledgements without those of void entries."""
+        """Return the acknowledgements without void entries."""
         void = self.void
         return Acknowledgements(
             [entry for entry in done.whole if id(entry) not in void],
@@ -82,7 +82,7 @@ class InputSteering:
     # -- for functions --------------------------------------------------------------------------------------------
 
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
-        """Move an input; as `function_context.Steering.seek`."""
+        """Move an input, and return when the broker has moved it."""
         source, name = self._find(topic, partition)
         moving = asyncio.run_coroutine_threadsafe(self._seek(source, name, target), self._core.loop)
         while True:
@@ -93,25 +93,25 @@ class InputSteering:
                     raise
                 if self._core.ended.done():
                     moving.cancel()
-                    raise ClosedError("the instance is stopping; nothing is moved any more") from None
+                    raise ClosedError("cannot seek: the instance is stopping") from None
 
     def pause(self, topic: str, partition: int) -> None:
-        """Stop taking entries from an input; as `function_context.Steering.pause`."""
+        """Stop taking entries from an input."""
         source, name = self._find(topic, partition)
         self._core.mailbox.post(lambda: self._pause(source, name, True))
 
     def resume(self, topic: str, partition: int) -> None:
-        """Resume an input; as `function_context.Steering.resume`."""
+        """Resume an input."""
         source, name = self._find(topic, partition)
         self._core.mailbox.post(lambda: self._pause(source, name, False))
 
     def paused(self) -> str:
-        """Return the paused inputs, empty if none."""
+        """Return a status text that names the paused inputs, or an empty string."""
         paused = sorted(self._paused)
         return f"the function has paused {', '.join(paused)}" if paused else ""
 
     def having(self, name: str) -> tuple[OpenInput, Consumer] | None:
-        """Return the multi-topic input that contains a topic of that full name, and its consumer."""
+        """Return the multi-topic input that contains a topic, given by full name, and the topic's consumer."""
         for source in list(self._inputs.values()):
             merged = _merged(source.input)
             if merged is not None and (found := merged.consumers.get(name)) is not None:
@@ -155,7 +155,7 @@ class InputSteering:
         try:
             await part.seek(target)
         except BaseException:
-            _redeliver(part)  # if the subscription did not move, void entries would not be redelivered
+            _redeliver(part)  # otherwise void entries are not redelivered if the subscription did not move
             raise
         finally:
             self._moving[topic] -= 1

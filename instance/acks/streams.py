@@ -1,13 +1,13 @@
-"""Generator functions: outputs are sent in pieces while the function runs; the input is settled when it has ended.
+"""Run generator functions: outputs are sent while the function runs, and the input is settled when it has ended.
 
-Design: as in `PieceMaker`, outputs of messages that wait anyway are sent as one entry, but outputs older than
-`OutputBounds.delay_s` do not wait. A message with many outputs has several pieces, of which only the last settles it.
-Each piece waits for the previous one through a ticket, so that the message is acknowledged when all its outputs are
-stored, however many there are: only the last ticket is kept.
+Design: as in `PieceMaker`, outputs of queued messages are sent as one entry, but outputs never wait longer than
+`OutputBounds.delay_s`. A message with many outputs has several pieces, of which only the last settles it. Each piece
+waits for the previous one through a ticket, so that the message is acknowledged when all its outputs are stored. Only
+the last ticket is retained, regardless of the number of outputs.
 
-A failed message is redelivered as a whole; sent outputs stay sent, unsent ones are dropped. State changes are sent with
-the piece that settles their message, so those of a running message are not stored with another's; only if there are too
-many are they sent earlier, and cannot be undone then if the message fails.
+A failed message is redelivered as a whole; outputs already sent remain, and unsent ones are dropped. State changes are
+sent with the piece that settles their message, never with another message's piece. Only if there are too many changes
+are they sent earlier; then they cannot be undone if the message fails.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ FIRST_CHUNK_MAX = 64
 
 
 class StreamMaker:
-    """Creates pieces of generator functions' outputs; see `function_thread.Maker`."""
+    """A `function_thread.Maker` that creates pieces of a generator function's outputs."""
 
     def __init__(self, maker: PieceMaker) -> None:
-        """Prepare.
+        """Create a maker of streamed pieces.
 
         Args:
-            maker: maker of the settlement; collects units and takes pieces.
+            maker: the settlement's maker, which collects units and receives pieces.
         """
         self._maker = maker
         self._chunk = 1
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
+        """Process an entry together with queued ones."""
         unit = self._maker.gather(thread, source, entry)
         if not unit.entries or thread.is_stopping:
             return
@@ -60,10 +60,10 @@ class StreamMaker:
 
 
 class _Stream:
-    """The messages of one unit.
+    """The processing of one unit.
 
     Attributes:
-        chunk: number of outputs taken at once: as many as arrive in about `STEP_S`.
+        chunk: number of outputs taken per step, chosen so that a step takes about `STEP_S`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class _Stream:
         self._headers: list[bytes] = []
         self._size = 0
         self._began_s = time.perf_counter()
-        self._before: Ticket | None = None  # of the last piece sent, if it did not settle all its messages
+        self._before: Ticket | None = None  # ticket of the last piece, if it left messages unsettled
         self._busy_s = 0.0
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class _Stream:
             if self._thread.is_stopping:
                 break
             if self._maker.void and id(self._unit.locate(position)[0]) in self._maker.void:
-                done = position + 1  # its input was moved meanwhile; the message is redelivered if needed
+                done = position + 1  # a seek moved the input; the broker redelivers the message if needed
                 continue
             self._busy_s = 0.0
             if not self._process(position):
@@ -108,7 +108,7 @@ class _Stream:
             self._ship(done)
 
     def _process(self, position: int) -> bool:
-        """Call the function on one message; return False if the thread was stopped before the end."""
+        """Call the function on one message; return False if the thread was stopped before it finished."""
         careful = self._maker.careful
         if careful is None or not careful.is_on:
             return self._call_with(position)
@@ -171,7 +171,7 @@ class _Stream:
         fitting = int(STEP_S / busy_s * len(outputs)) if busy_s > 0 else STEP_MESSAGES_MAX
         size = sum(map(len, outputs))
         most = self._maker.bounds.entry_bytes
-        if size > most // 8:  # as many as fit into an entry
+        if size > most // 8:  # limited to one entry
             fitting = min(fitting, most * len(outputs) // size)
         self.chunk = max(1, min(fitting, self.chunk * 8, STEP_MESSAGES_MAX))
         if self._calls.has_output and size > MESSAGE_BYTES_MAX:
@@ -188,7 +188,7 @@ class _Stream:
             self._headers += [self._made[position]] * len(outputs)
 
     def _drop(self, mark: int) -> None:
-        """Drop the outputs after the first ``mark``: those of a message without a result yet."""
+        """Drop all outputs after the first ``mark``, which belong to an unfinished message."""
         self._size -= sum(map(len, self._outputs[mark:]))
         del self._outputs[mark:]
         del self._headers[mark:]
@@ -205,7 +205,7 @@ class _Stream:
         return time.perf_counter() - self._began_s > bounds.delay_s
 
     def _ship_part(self, position: int) -> bool:
-        """Send the current outputs while the message at a position runs; those before it are done."""
+        """Send the current outputs while the message at ``position`` is running; earlier messages are done."""
         maker, state = self._maker, self._maker.state
         is_full = state is not None and state.session.is_full
         end = position if state is None or is_full else self._begin
@@ -217,7 +217,7 @@ class _Stream:
         return is_sent
 
     def _ship(self, end: int, ticket: Ticket | None = None) -> bool:
-        """Send the current outputs, and settle the messages before ``end``; False if the thread was stopped."""
+        """Send the current outputs and settle the messages before ``end``; return False if the thread was stopped."""
         maker, changes = self._maker, None
         if maker.state is not None and (ticket is None or maker.state.session.is_full):
             changes, is_taken = maker.state.take(ends_unit=end == len(self._unit))

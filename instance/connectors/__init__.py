@@ -1,1 +1,1 @@
-"""Sources and sinks running in an instance."""
+"""Sources and sinks that run in an instance."""

@@ -1,11 +1,11 @@
-"""Runs a batch source as a source: takes a task, reads it to its end, and takes the next.
+"""Run a batch source as a source: take a task, read it to its end, and take the next one.
 
-The tasks are messages of a topic that the instances share: `TaskTopic`. Instance 0 discovers them between two reads. A
-task is acknowledged when all its records are durable; until then no other instance has it. The tasks of an instance
-that dies are started over by others. A task that cannot be read is requeued behind the others; see `failed_tasks`.
+The tasks are messages of a topic that the instances share (`TaskTopic`). Instance 0 discovers them between two reads. A
+task is acknowledged when all its records are durable; until then no other instance receives it. If an instance dies,
+other instances restart its tasks. A task that cannot be read is requeued after the others; see `failed_tasks`.
 
-Position: the version of the source's record for which tasks were first discovered. An instance that restarts after a
-crash does not discover them again, but one whose source was updated, or stopped and started, does.
+Position: the version of the source's record for which the first discovery took place. An instance that restarts after
+a crash does not repeat it, but an instance whose source was updated, or stopped and started, does.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from .failed_tasks import Again, FailedTasks
 from .session import AWAY, ConnectorSession
 
 AWAY_MAX = 10
-"""How often a task is started in a row while the other system is unavailable; then other tasks are tried."""
+"""Consecutive starts of a task while the other system is unavailable, before other tasks are read."""
 _WAIT_S = 0.2
-"""How long a read waits for a task."""
+"""Time that a read waits for a task."""
 _EVENT = "discoveredEvent"
 _TIME = "produceTime"
 
 
 class TaskTopic:
-    """One instance's view of the topic with a batch source's tasks; on the event loop except `poll` and `publish`."""
+    """One instance's access to the topic of tasks; used on the event loop, except for `poll` and `publish`."""
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create the access without opening the topic."""
         self._core = core
         self._topic = task_topic(core.spec.details)
         self._tasks = TaskSet(f"tasks of {core.spec.key}")
@@ -57,10 +57,10 @@ class TaskTopic:
         """Open the topic.
 
         Raises:
-            MagnetarError: the broker rejects it.
+            MagnetarError: the broker rejects the request.
         """
         core = self._core
-        core.opening = f"topic of tasks {self._topic}"
+        core.opening = f"task topic {self._topic}"
         config = ConsumerConfig(
             type="Shared", initial_position="Earliest", receiver_queue_size=0, ack_grouping_ms=0, guard=core.guard
         )
@@ -76,7 +76,7 @@ class TaskTopic:
             self._taken.put(await self._consumer.receive())
 
     def done(self, task: Message) -> None:
-        """Record that all records of a task are durable."""
+        """Acknowledge a task whose records are all durable."""
         self._consumer.ack(task)
 
     async def flush(self) -> None:
@@ -85,7 +85,7 @@ class TaskTopic:
             await self._consumer.flush_acks()
 
     async def close(self) -> None:
-        """Close; the current task is redelivered to another instance."""
+        """Close the topic; another instance receives the current task."""
         await self._tasks.close()
         if self._consumer is not None:
             await self._consumer.close()
@@ -95,7 +95,7 @@ class TaskTopic:
     # -- on the connector's thread --------------------------------------------------------------------------------
 
     def poll(self) -> Message | None:
-        """Return the next task, or None after a short wait."""
+        """Return the next task, or None if none arrives within `_WAIT_S`."""
         if not self._is_asked_for:
             self._is_asked_for = True
             self._core.mailbox.post(self._wanted.set)
@@ -107,16 +107,16 @@ class TaskTopic:
         return task
 
     def publish(self, tasks: Sequence[bytes], event: str, is_stopping: Callable[[], bool]) -> None:
-        """Store tasks; returns when they are durable.
+        """Store tasks, and return when they are durable.
 
         Raises:
             InstanceStopping: the instance is stopping.
-            MagnetarError: the broker rejects one.
+            MagnetarError: the broker rejects a task.
         """
         self.wait_for(self._store(tasks, event), is_stopping)
 
     def wait_for(self, work: Coroutine[Any, Any, None], is_stopping: Callable[[], bool]) -> None:
-        """Wait until something is stored; raises as `publish`."""
+        """Wait until a coroutine that stores tasks is done; raises the same errors as `publish`."""
         storing = asyncio.run_coroutine_threadsafe(work, self._core.loop)
         while not is_stopping():
             try:
@@ -139,10 +139,10 @@ class TaskTopic:
         await asyncio.gather(*stored)
 
     async def store_again(self, task: bytes, again: Again) -> None:
-        """Store a failed task again, behind the others.
+        """Requeue a failed task after the others.
 
         Raises:
-            MagnetarError: the broker rejects it.
+            MagnetarError: the broker rejects the task.
         """
         producer = await self._open_producer()
         await producer.send(task, properties=again.properties, deliver_at_ms=again.due_ms)
@@ -155,16 +155,16 @@ class TaskTopic:
 
 
 class TaskReader(Source):
-    """A batch source as a source; on the connector's thread."""
+    """A batch source with the interface of a source; used on the connector's thread."""
 
     def __init__(
         self, batch: BatchSource, trigger: Trigger | None, topic: TaskTopic, version: int, failed: FailedTasks
     ) -> None:
-        """Prepare.
+        """Create a reader.
 
         Args:
             batch: the batch source.
-            trigger: decides when tasks are discovered; None in instances that do not discover tasks.
+            trigger: decides when to discover tasks; None in instances that do not discover tasks.
             topic: topic of the tasks.
             version: version of the source's record.
             failed: handles tasks that cannot be read.
@@ -186,29 +186,29 @@ class TaskReader(Source):
         self._due_s: float | None = None
 
     def use(self, session: ConnectorSession) -> None:
-        """Set the session that calls the connector's methods, plain or asynchronous."""
+        """Set the session that calls the connector's methods."""
         self._session = session
 
     def open(self, config: Any, context: ConnectorContext) -> None:
-        """Open the batch source; as `Connector.open`."""
+        """Open the batch source, and plan the next discovery."""
         self._log = context.logger
         if not self._is_taken_over:
             self._is_taken_over = True
             self._failed.open()
-        self._is_prepared = False  # the current task is started over
+        self._is_prepared = False  # the current task is restarted
         self._discovered = (context.position or {}).get("discovered")
-        if self._due_s is None:  # a failed discovery stays due
+        if self._due_s is None:  # a failed discovery remains due
             self._plan()
         self._session.run(self._batch.open, config, context)
 
     def close(self) -> None:
-        """Close the batch source; as `Connector.close`."""
+        """Close the batch source."""
         self._session.run(self._batch.close)
 
     def read(self) -> Read:
-        """Read the current task or take the next one; as `Source.read`."""
+        """Return records of the current task or the next one, or None."""
         if self._trigger is not None and self._discover_if_due(self._trigger):
-            return None  # its completion is saved before a task can end the instance
+            return None  # so that the position is saved before a task can end the instance
         if self._task is None:
             self._task = self._topic.poll()
             self._is_prepared = False
@@ -227,7 +227,7 @@ class TaskReader(Source):
                 raise
             self._set_aside(self._task, text_of(error), is_counted=False)
             return None
-        except BaseException as error:  # noqa: BLE001  an exception of user code concerns its task only
+        except BaseException as error:  # noqa: BLE001  an exception of user code fails only its task
             self._set_aside(self._task, text_of(error))
             return None
         if found is None:
@@ -246,7 +246,7 @@ class TaskReader(Source):
         return found
 
     def _set_aside(self, task: Message, reason: str, *, is_counted: bool = True) -> None:
-        """Requeue or dead-letter a task, and continue with the others."""
+        """Requeue or dead-letter a task, and reopen the source for the others."""
         decided = self._failed.decide(task, reason, is_counted=is_counted)
         if isinstance(decided, Again):
             self._topic.wait_for(self._topic.store_again(task.data, decided), lambda: self._session.is_stopping)
@@ -254,29 +254,29 @@ class TaskReader(Source):
             self._letters = decided
         self._done, self._task = task, None
         self._failed.end()
-        self._session.reopen()  # it may be anywhere in the task
+        self._session.reopen()  # the source may be anywhere in the task
 
     def letters(self) -> list[PublishRequest]:
-        """Return the dead letters of a task given up in the last read."""
+        """Return and clear the dead letters of a task that the last read gave up on."""
         letters, self._letters = self._letters, []
         return letters
 
     def wrong(self, error: Exception) -> None:
-        """Record that the instance ends because of records of the current task."""
+        """Record that the instance ends because of the current task's records."""
         if self._task is not None:
             self._failed.died(text_of(error))
 
     def finished(self) -> Callable[[], None] | None:
-        """Return the callback for when all records are durable, if a task has ended since the last call."""
+        """Return the callback for when all records of a task that has ended are durable, or None."""
         task, self._done = self._done, None
         return None if task is None else lambda: self._topic.done(task)
 
     def snapshot(self) -> Position:
-        """Return the position; as `Source.snapshot`."""
+        """Return the version of the first discovery as the position, or None."""
         return None if self._discovered is None else {"discovered": self._discovered}
 
     def _discover_if_due(self, trigger: Trigger) -> bool:
-        """Discover tasks if due, and return whether it was."""
+        """Discover tasks if due, and return whether discovery was due."""
         is_first = trigger.is_first and self._discovered != self._version
         if not is_first and (self._due_s is None or time.time() < self._due_s):
             return False
@@ -290,5 +290,5 @@ class TaskReader(Source):
         return True
 
     def _plan(self) -> None:
-        """Determine the next discovery; a time that passes during a discovery is skipped."""
+        """Plan the next discovery; times that pass during a discovery are skipped."""
         self._due_s = None if self._trigger is None else self._trigger.next_after(time.time())

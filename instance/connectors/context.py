@@ -1,4 +1,4 @@
-"""The contexts passed to connectors."""
+"""The context passed to connectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .pauses import Pauses
 
 
 class InstanceContext(SourceContext, SinkContext):
-    """The context of a connector in one instance."""
+    """The context of a connector instance."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class InstanceContext(SourceContext, SinkContext):
         secrets: Mapping[str, str],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """Prepare; `state`, `position` and, for a sink, `pauses` are set later."""
+        """Create a context whose `state`, `position` and, for a sink, `pauses` are set later."""
         self.position: Position = None
         self.name = spec.function_name
         self.instance_id = spec.instance_id

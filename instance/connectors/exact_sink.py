@@ -1,8 +1,8 @@
-"""A sink under EFFECTIVELY_ONCE: each input partition has one reader, and is written and acknowledged in order.
+"""Run a sink with EFFECTIVELY_ONCE: each input partition has one reader, and is written and acknowledged in order.
 
 Records that were written but not acknowledged before a crash are redelivered in the same order, and only to the next
-reader of the partition, because each partition has a lock. The sink ensures that writing them again changes nothing
-(`Connector.not_effectively_once`). A rejected record is stored in the dead-letter topic before anything after it is
+reader of the partition, because each partition has a lock. The sink ensures that repeated writes have no effect
+(`Connector.not_effectively_once`). A rejected record is stored in the dead-letter topic before later records are
 acknowledged; a crash between the two stores it twice.
 """
 
@@ -42,11 +42,11 @@ from .sink import Intake, SinkCall
 from .writing import Outcome
 
 _LOOK_S = 0.2
-_STATE_GRACE_S = 1.0  # for the state store to reply to a sink that is stopping
+_STATE_GRACE_S = 1.0  # time for the state store to reply to a sink that is stopping
 
 
 class ExactSinkMaker(ResultMaker):
-    """Creates a result for each entry written by a sink; see `function_thread.Maker`."""
+    """A `function_thread.Maker` that creates a result for each entry written by a sink."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class ExactSinkMaker(ResultMaker):
         skip: Callable[[Activation, ReceivedEntry], None],
         store: Callable[[Sequence[PublishRequest]], None],
     ) -> None:
-        """Prepare.
+        """Create a maker of a sink's results.
 
         Args:
-            ship: as in `ResultMaker`.
-            skip: as in `ResultMaker`.
-            store: stores dead letters and state changes before it returns.
+            ship: see `ResultMaker`.
+            skip: see `ResultMaker`.
+            store: stores dead letters and state changes durably before it returns.
         """
-        # Without outputs there are no entries to create, and nothing for a gate to limit.
+        # A sink has no outputs: there are no entries to create, and the gate has nothing to limit.
         super().__init__(EntryMaker("", "NONE", lambda topic: ()), False, Gate(1, 1), ship, skip)
         self._store = store
         self._sink: SinkCall
@@ -71,13 +71,13 @@ class ExactSinkMaker(ResultMaker):
         self._thread: FunctionThread | None = None
 
     def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
-        """Use a sink, its paused inputs and the held entries."""
+        """Set the sink, its paused inputs and the held entries."""
         self._sink = sink
         self._pauses = pauses
         self._held = held
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
+        """Process an entry together with queued ones."""
         self._thread = thread
         thread.take_over()
         self._intake.put_back((source, entry))
@@ -88,12 +88,12 @@ class ExactSinkMaker(ResultMaker):
                 self._process(thread, cast(Activation, item[0]), item[1])
 
     def go_on(self) -> None:
-        """Process entries of resumed inputs, and skip those of partitions that are no longer ours."""
+        """Process entries of resumed inputs, and skip those of lost partitions."""
         while self._thread is not None and (item := self._pauses.parked(_is_over)) is not None:
             self._process(self._thread, cast(Activation, item[0]), item[1], joins=False)
 
     def skip_rest(self) -> None:
-        """Take back the waiting entries."""
+        """Skip the waiting entries."""
         rest = self._pauses.all_parked()
         while self._intake:
             rest.append(self._intake.pop())
@@ -114,7 +114,7 @@ class ExactSinkMaker(ResultMaker):
         try:
             done = self._write(thread, activation, unit, entries, outcome)
         except (InstanceStopping, Unwanted):
-            pass  # unfinished entries are redelivered, here or elsewhere
+            pass  # unfinished entries are redelivered to this or another instance
         finally:
             session.is_wanted = _always
             done = done or _done(unit, entries, outcome.written)
@@ -125,7 +125,7 @@ class ExactSinkMaker(ResultMaker):
     def _write(
         self, thread: FunctionThread, source: Source, unit: Unit, entries: Sequence[ReceivedEntry], outcome: Outcome
     ) -> int:
-        """Write a unit, and return how many entries are done, even if the sink fails in between."""
+        """Write a unit and return the number of its entries; `outcome` is complete even if the sink fails."""
         if thread.is_stopping:
             raise InstanceStopping
         began_s = time.perf_counter()
@@ -149,33 +149,33 @@ def _always() -> bool:
 
 
 def _done(unit: Unit, entries: Sequence[ReceivedEntry], positions: Sequence[int]) -> int:
-    """Return how many of the entries are done without a gap, given these positions."""
+    """Return the number of leading entries whose positions are all in ``positions``."""
     done = set(positions)
     unfinished = {id(entry) for position, (entry, _) in enumerate(unit.places()) if position not in done}
     return next((number for number, entry in enumerate(entries) if id(entry) in unfinished), len(entries))
 
 
 class ExactSinkSettlement(EffectivelyOnce):
-    """Writes records to a sink, effectively once; see `ports.Settlement`."""
+    """Settlement that writes records to a sink effectively once."""
 
     maker: ExactSinkMaker
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create the settlement without opening anything."""
         self._link: StateLink | None = None
         super().__init__(core)
         self._publisher = Publisher(core)
-        self._tickets: list[Ticket] = []  # of messages published since the last unit
+        self._tickets: list[Ticket] = []  # tickets of messages published since the last unit
         self._loaded = LoadedSink(core, self)
 
     def _make_maker(self) -> ExactSinkMaker:
         return ExactSinkMaker(self._ship, self._skip_soon, self._store)
 
     def _open_state(self) -> ExactState | None:
-        return None  # there are no outputs to commit; the sink's own state is handled as in other sinks
+        return None  # a sink has no outputs to commit; its state is stored as in other sinks
 
     def session(self) -> StateSession | None:
-        """Return the function's state, or None; as `ports.Settlement.session`."""
+        """Return the sink's state, or None without a state store."""
         spec = self._core.spec
         if not spec.state_url:
             return None
@@ -185,7 +185,7 @@ class ExactSinkSettlement(EffectivelyOnce):
     # -- on the sink's thread -------------------------------------------------------------------------------------
 
     def load(self, home: Home) -> Calls:
-        """Create the sink; it is opened once the instance has its lock."""
+        """Create the sink, which is opened once the instance has its lock."""
         calls = self._loaded.load(home, self._loaded.rules(), self.session())
         self.maker.use(self._loaded.call, self._loaded.pauses, self.held)
         calls.idle, calls.close = self._be_idle, partial(self._close_sink, calls.close)
@@ -203,15 +203,15 @@ class ExactSinkSettlement(EffectivelyOnce):
         self._store([])
 
     def publish(self, request: PublishRequest) -> None:
-        """Accept a message for any topic; as `function_context.Outside.publish`."""
+        """Accept a message for any topic."""
         self._tickets.append(self._publisher.publish(request))
 
     def _store(self, requests: Sequence[PublishRequest]) -> None:
         """Store messages and state changes, and return when they are durable.
 
         Raises:
-            InstanceStopping: the instance is stopping; it is unknown what is stored.
-            MagnetarError: one of them is rejected.
+            InstanceStopping: the instance is stopping; some messages may be stored.
+            MagnetarError: a message was rejected.
         """
         try:
             for request in requests:
@@ -247,7 +247,7 @@ class ExactSinkSettlement(EffectivelyOnce):
             stored.set()
 
         link.store(changes, done)
-        stored.wait()  # ends at the latest when the connection is closed
+        stored.wait()  # closing the connection ends this wait
         if failure:
             raise failure[0]
 
@@ -258,23 +258,23 @@ class ExactSinkSettlement(EffectivelyOnce):
     # -- on the event loop ----------------------------------------------------------------------------------------
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """Start taking input; as `ports.Settlement.start`."""
+        """Start taking input."""
         self._loaded.start()
         super().start(process)
 
     def trouble(self) -> str:
-        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
+        """Return what prevents the instance from continuing, or an empty string."""
         return self._loaded.trouble() or super().trouble() or (self._link.trouble() if self._link is not None else "")
 
     def request_stop(self) -> None:
-        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
+        """End all waits of the sink's thread."""
         self._loaded.request_stop()
         if self._link is not None:
             self._core.loop.call_later(_STATE_GRACE_S, self._link.stop_function)
         super().request_stop()
 
     async def close(self) -> None:
-        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
+        """Abandon work in progress, and close inputs and outputs."""
         await self._publisher.close()
         if self._link is not None:
             await asyncio.to_thread(self._link.close)

@@ -1,8 +1,8 @@
-"""FailedTasks: handles a batch source's tasks that cannot be read.
+"""Handle tasks of a batch source that cannot be read.
 
-A failed task is requeued at the end of the task topic with its retry count, and becomes due after a growing pause; so
-others are read meanwhile, by any instance. After `TASK_TRIES` it goes to the source's dead-letter topic. A task that
-ended its process is identified by the record of the task in flight, a file beside the instance's log.
+A failed task is requeued at the end of the task topic with its retry count, and becomes due after a growing pause.
+Meanwhile any instance reads other tasks. After `TASK_TRIES` attempts it goes to the source's dead-letter topic. A task
+that ended its process is identified by the record of the task in flight, a file next to the instance's log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PAUSE_FACTOR = 4
 
 
 class Again(NamedTuple):
-    """How a task is stored again.
+    """How a failed task is requeued.
 
     Attributes:
-        properties: properties of its message.
-        due_ms: earliest start, in milliseconds since 1970.
+        properties: properties of the task's message.
+        due_ms: earliest time to read it, in milliseconds since 1970.
     """
 
     properties: dict[str, str]
@@ -42,14 +42,14 @@ class Again(NamedTuple):
 
 
 class FailedTasks:
-    """The failed tasks of one instance; on the connector's thread except `close`."""
+    """Handles the failed tasks of one instance, on the connector's thread except for `close`."""
 
     def __init__(self, core: InstanceCore, clock: Callable[[], float] = time.time) -> None:
-        """Prepare; `open` follows.
+        """Create a handler; call `open` before use.
 
         Args:
-            core: of the instance.
-            clock: seconds since 1970.
+            core: the instance's core.
+            clock: returns seconds since 1970.
         """
         self._core = core
         self._clock = clock
@@ -61,15 +61,15 @@ class FailedTasks:
         self._number: int | None = None
 
     def open(self) -> None:
-        """Find the task during which the previous run ended."""
-        with contextlib.suppress(OSError):  # the end of the process is not counted then
+        """Load which task ended the previous run."""
+        with contextlib.suppress(OSError):  # the previous death is then not counted
             found = self._journal.read()
             if found is not None and (reason := found.reason or self._core.spec.died_of):
                 self._lost = {one: reason for call in found.calls or () for one in call.ranges}
             self._journal.start(DeathRecord(), is_recording=True)
 
     def begin(self, task: Message) -> str:
-        """Record the start of a task, and return why it must not start: how it ended the process; empty if it may."""
+        """Record the start of a task; return how it ended the previous process, or "" if it may start."""
         place = _range_of(task)
         if reason := self._lost.pop(place, ""):
             return reason
@@ -78,34 +78,34 @@ class FailedTasks:
         return ""
 
     def end(self) -> None:
-        """Forget the current task."""
+        """Record the end of the current task."""
         if self._number is not None:
             self._journal.end(self._number)
             self._number = None
 
     def decide(self, task: Message, reason: str, *, is_counted: bool) -> Again | list[PublishRequest]:
-        """Return how a failed task is requeued, or its dead letters; and report it.
+        """Log a failed task, and return how it is requeued or its dead letters.
 
         Args:
             task: the failed task.
-            reason: in one line.
-            is_counted: whether it counts as a try.
+            reason: reason on one line.
+            is_counted: whether the failure counts as an attempt.
         """
         before = dict(task.properties)
         tries = _number(before.get(TRIES, "")) + is_counted
-        what = f"task {task.message_id} failed in try {max(tries, 1)} of {TASK_TRIES}"
+        what = f"task {task.message_id} failed in attempt {max(tries, 1)} of {TASK_TRIES}"
         if tries >= TASK_TRIES:
-            self._core.user_failed(f"{what} and goes to {self._letters.topic}: {reason}")
+            self._core.user_failed(f"{what}, sending it to {self._letters.topic}: {reason}")
             origin = {REAL_TOPIC: self._topic, REAL_SUBSCRIPTION: self._subscription}
             origin |= {ORIGIN_MESSAGE_ID: str(task.message_id), TRIES: str(tries)}
             return list(self._letters.requests(Record(task.data, properties=before | origin), reason))
         pause_s = FIRST_PAUSE_S * PAUSE_FACTOR ** max(tries - 1, 0)
-        self._core.user_failed(f"{what} and comes again after {pause_s:g} s: {reason}")
+        self._core.user_failed(f"{what}, retrying in {pause_s:g} s: {reason}")
         properties = before | {TRIES: str(tries), EXCEPTION: shown_reason(reason, self._core.hiding)}
         return Again(properties, int((self._clock() + pause_s) * 1000))
 
     def died(self, reason: str) -> None:
-        """Record that the instance ends because of the current task."""
+        """Record that the current task ends the instance."""
         self._journal.died(reason)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Common parts of the sink settlements: the sink, its loading and its status."""
+"""Common part of the sink settlements: the sink, its loading and its status."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class LoadedSink:
     """The sink of an instance.
 
     Attributes:
-        call: writes to it; once it is loaded.
-        context: its context; once it is loaded.
-        pauses: the inputs that it has paused.
+        call: writes to the sink; set by `load`.
+        context: the sink's context; set by `load`.
+        pauses: inputs paused by the sink.
     """
 
     call: SinkCall
     context: InstanceContext
 
     def __init__(self, core: InstanceCore, outside: Outside) -> None:
-        """Prepare; ``outside`` serves its transform function."""
+        """Create the holder of a sink to be loaded; ``outside`` serves the transform function."""
         self._core = core
         self._outside = outside
         self.pauses = Pauses(core, core.spec.details.source.inputSpecs)
@@ -53,7 +53,7 @@ class LoadedSink:
         )
 
     def rules(self) -> Rules:
-        """Return the rules for records, at least once."""
+        """Return the rules for records with at least once."""
         details = self._core.spec.details
         source = details.source
         return Rules(
@@ -63,7 +63,7 @@ class LoadedSink:
         )
 
     def load(self, home: Home, rules: Rules, state: StateSession | None) -> Calls:
-        """Create the sink; it is opened once the instance has its lock."""
+        """Create the sink, which is opened once the instance has its lock."""
         spec, stats = self._core.spec, self._core.stats
         connector, config, secrets = load_connector(self._core, home, "sink")
         sink = cast(Sink, connector)
@@ -100,7 +100,7 @@ class LoadedSink:
         )
 
     def start(self) -> None:
-        """Allow the sink to be opened."""
+        """Allow opening the sink."""
         self.call.may_open = True
 
     def is_stopping(self) -> bool:
@@ -108,11 +108,11 @@ class LoadedSink:
         return self._session is not None and self._session.is_stopping
 
     def trouble(self) -> str:
-        """Return why the sink is blocked, empty if it is not (from any thread)."""
+        """Return why the sink is blocked, or an empty string (from any thread)."""
         return (self._session.trouble if self._session is not None else "") or self.pauses.trouble()
 
     def request_stop(self) -> None:
-        """Prevent further retries (from any thread)."""
+        """Stop retrying (from any thread)."""
         if self._session is not None:
             self._session.request_stop()
 
@@ -120,8 +120,8 @@ class LoadedSink:
 def _checked(batching: Batching) -> Batching:
     if batching.records < 1 or batching.size < 1 or batching.time_s < 0:
         raise FunctionLoadError(
-            f"the sink wants batches of {batching.records} records, {batching.size} bytes and {batching.time_s:g} s"
+            f"invalid batching of the sink: {batching.records} records, {batching.size} bytes, {batching.time_s:g} s"
         )
-    # A batch of more than half of the held messages would never fill up.
+    # Larger batches would never fill up, because the number of held messages is limited.
     most = Batching(HELD_MESSAGES_MAX // 2, HELD_BYTES_MAX // 2)
     return batching._replace(records=min(batching.records, most.records), size=min(batching.size, most.size))

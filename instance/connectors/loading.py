@@ -20,11 +20,11 @@ from ..spec import InstanceSpec
 
 
 def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector, Any, Mapping[str, str]]:
-    """Return a connector, its configuration and its secrets; log and status hide the secrets from now on.
+    """Return a connector, its configuration and its secrets, and hide the secrets in log and status.
 
     Args:
-        core: of the instance.
-        home: where the code of an uploaded connector is imported.
+        core: the instance's core.
+        home: imports the code of an uploaded connector.
         kind: ``source`` or ``sink``.
 
     Raises:
@@ -42,8 +42,8 @@ def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector
                 connector = find_object(home, module_name, attribute, f"className {part.className!r}")
             except ModuleNotFoundError as error:
                 raise FunctionLoadError(
-                    f"{part.className} imports {error.name}, which is not there; install it where the instance runs, or"
-                    " put it into the archive"
+                    f"{part.className} imports {error.name}, which is not installed: install it where the instance"
+                    " runs, or add it to the archive"
                 ) from error
             if not isinstance(connector, type) or kind_of(connector) != kind:
                 raise InvalidConfig(f"{part.className} is not a subclass of {kind.capitalize()}")
@@ -60,11 +60,11 @@ def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector
 
 
 def check_batching(connector: type[Connector], batch: Mapping[str, Any] | None) -> None:
-    """Raise InvalidConfig if a batch source has no `batchSourceConfig`, or another connector has one."""
+    """Raise InvalidConfig if `batchSourceConfig` is missing for a batch source, or set for another connector."""
     is_batch = issubclass(connector, BatchSource)
     if is_batch and batch is None:
         raise InvalidConfig(
-            f"{connector.__name__} is a BatchSource: give batchSourceConfig, such as"
+            f"{connector.__name__} is a BatchSource: set batchSourceConfig, for example"
             ' {"discoveryTriggererClassName": "immediate"}'
         )
     if not is_batch and batch is not None:
@@ -77,7 +77,7 @@ def check_batching(connector: type[Connector], batch: Mapping[str, Any] | None) 
 
 
 def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
-    """Return the trigger of a batch source's discovery.
+    """Return the discovery trigger of a batch source.
 
     Raises:
         FunctionLoadError: the trigger does not exist, or its configuration is invalid.
@@ -99,28 +99,28 @@ def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
 
 
 def check_connector(connector: Connector, config: Any, *, is_exact: bool, parallelism: int = 1) -> None:
-    """Check a connector and its settings.
+    """Validate a connector and its settings.
 
     Args:
-        connector: the connector.
-        config: its configuration.
-        is_exact: whether it is EFFECTIVELY_ONCE.
+        connector: connector to check.
+        config: the connector's configuration.
+        is_exact: whether the guarantee is EFFECTIVELY_ONCE.
         parallelism: number of instances.
 
     Raises:
-        InvalidConfig: a method is missing, or settings are invalid for it or contradict each other.
+        InvalidConfig: a method is missing, or settings are invalid or contradict each other.
     """
     if isinstance(connector, Sink):
         sink = type(connector)
         if sink.write is Sink.write and sink.write_batch is Sink.write_batch:
-            raise InvalidConfig(f"{sink.__name__} has neither write nor write_batch; a sink has one of them")
+            raise InvalidConfig(f"{sink.__name__} has neither write nor write_batch: define one of them")
     connector.check(config)
     if parallelism > 1 and isinstance(connector, Source) and (reason := connector.not_parallel(config)):
         raise InvalidConfig(f"parallelism must be 1, not {parallelism}: {reason}")
     if is_exact and isinstance(connector, BatchSource):
         raise InvalidConfig(
-            "processingGuarantees: a batch source cannot be EFFECTIVELY_ONCE: a task is restarted if its instance dies:"
-            " use ATLEAST_ONCE"
+            "processingGuarantees of a batch source cannot be EFFECTIVELY_ONCE, because a task is restarted if its"
+            " instance dies: use ATLEAST_ONCE"
         )
     if is_exact and (reason := connector.not_effectively_once(config)):
-        raise InvalidConfig(f"processingGuarantees: it cannot be EFFECTIVELY_ONCE: {reason}; use ATLEAST_ONCE")
+        raise InvalidConfig(f"processingGuarantees cannot be EFFECTIVELY_ONCE: {reason}; use ATLEAST_ONCE")

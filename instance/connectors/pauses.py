@@ -1,8 +1,8 @@
-"""Inputs paused by a sink: nothing more is taken from them, and entries already taken wait.
+"""Inputs paused by a sink: no more entries are taken from them, and entries already taken wait.
 
-The sink's thread pauses and resumes. It parks queued entries of a paused topic, and the event loop, which takes from
-the inputs, waits for the topic's event. Parked entries do not count as held, so that other inputs continue; there are
-at most as many as were held when the sink paused.
+The sink's thread pauses and resumes inputs, and parks queued entries of a paused topic. The event loop, which takes
+entries from the inputs, waits for the topic's event. Parked entries do not count as held, so that other inputs
+continue. Their number is limited by the entries held when the sink paused.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..unit import HeldEntries
 
 
 class Pauses:
-    """The inputs of one sink."""
+    """Pauses and resumes the inputs of one sink."""
 
     def __init__(self, core: InstanceCore, topics: Iterable[str]) -> None:
-        """Prepare, on the event loop.
+        """Create the pauses on the event loop, with all inputs active.
 
         Args:
-            core: of the instance.
-            topics: its inputs as configured.
+            core: the instance's core.
+            topics: configured inputs.
         """
         self._core = core
         self._names = {full_name(topic): topic for topic in topics}
@@ -40,17 +40,17 @@ class Pauses:
     # -- on the sink's thread -------------------------------------------------------------------------------------
 
     def pause(self, topic: str) -> None:
-        """Deliver no more messages of a topic; as `SinkContext.pause`."""
+        """Stop delivering messages of a topic."""
         name = self._known(topic)
         self._change(self._paused | {name})
 
     def resume(self, topic: str) -> None:
-        """Resume an input topic; as `SinkContext.resume`."""
+        """Resume delivering messages of a topic."""
         name = self._known(topic)
         self._change(self._paused - {name})
 
     def resume_all(self) -> None:
-        """Resume all inputs, because a reopened sink does not know what it had paused."""
+        """Resume all inputs, because a reopened sink does not know its earlier pauses."""
         self._change(frozenset())
 
     def _known(self, topic: str) -> str:
@@ -68,7 +68,7 @@ class Pauses:
         self._paused = paused
 
     def park(self, item: Item, held: HeldEntries) -> bool:
-        """Park an entry if its input is paused, or if other entries of it are parked."""
+        """Park an entry if its input is paused or has parked entries; return whether it was parked."""
         if not self._paused and not self._parked:
             return False
         name = full_name(item[0].topic)
@@ -79,9 +79,9 @@ class Pauses:
         return True
 
     def parked(self, is_over: Callable[[Item], bool]) -> Item | None:
-        """Return the next parked entry whose input was resumed or for which ``is_over`` returns true, or None.
+        """Return the next parked entry whose input was resumed, or for which ``is_over`` returns true, or None.
 
-        Process it before requesting the next.
+        The caller must process the entry before it calls again.
         """
         for name, items in self._parked.items():
             if name not in self._paused or is_over(items[0]):
@@ -99,17 +99,17 @@ class Pauses:
     # -- elsewhere ------------------------------------------------------------------------------------------------
 
     def resumed(self, topic: str) -> asyncio.Event:
-        """Return an event that is set while an input, or a partition of it, is not paused (on the event loop)."""
+        """Return an event that is set while an input is not paused (on the event loop)."""
         return self._events[full_name(topic)]
 
     def trouble(self) -> str:
-        """Return the paused inputs, empty if none (from any thread)."""
+        """Return a status text that names the paused inputs, or an empty string (from any thread)."""
         topics = sorted(self._names[name] for name in self._paused)
         return f"the sink has paused {', '.join(topics)}" if topics else ""
 
 
 def full_name(topic: str) -> str:
-    """Return the full name of a topic; for a partition, that of its topic."""
+    """Return the full name of a topic, or of a partition's topic."""
     try:
         return parse_topic_name(topic).base.text
     except InvalidTopicName:
@@ -117,5 +117,5 @@ def full_name(topic: str) -> str:
 
 
 def never(item: Item) -> bool:
-    """Return False: an entry waits as long as its input is paused."""
+    """Return False, so that entries wait as long as their input is paused."""
     return False

@@ -1,15 +1,15 @@
-"""The position of a source in the state store.
+"""Load and save a source's position in the state store.
 
-It is written at most every `PAUSE_S`, and at the end. If it cannot be written the source continues, and `trouble`
-reports it: after a crash more records are read again, but none are lost.
+It is written at most every `PAUSE_S`, and at the end. If writing fails, the source continues and `trouble` reports the
+error: after a crash more records are read again, but none are lost.
 
-Each write names the version that it builds on. If the stored version differs, a later instance with the same number was
-faster, and this one stops: moving the position back would make records be read again.
+Each write names the version that it is based on. If the stored version differs, a newer instance with the same number
+has written, and this instance stops: moving the position back would make records be read again.
 
 Positions of a source that divides them (`Source.divide`) belong to an epoch, which ends when the parallelism changes.
-The first instance with the new parallelism rewrites all positions of the previous epoch, so that no earlier instance
-can save one any more, and stores the new epoch. Each new instance then takes its part of them. A position that was not
-saved in an epoch is still its part of the epoch before.
+The first instance with the new parallelism rewrites all positions of the previous epoch, so that earlier instances can
+no longer save positions, and stores the new epoch. Each new instance then takes its part of them. A position not saved
+in an epoch is still that instance's part of the previous epoch.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from ..identity import table_of
 PAUSE_S = 0.25
 _ATTEMPTS = 3
 _EPOCHS = b"__positions__"
-"""Key of the epochs: the parallelism of each, and the function version that began the last one."""
+"""Key of the epochs: the parallelism of each, and the function version that started the last one."""
 LOAD_TIMEOUT_S = 60.0
 _NOBODY = (
-    "the position is not saved, and the next start begins from scratch: no state store is configured: set"
+    "no state store is configured: the position is not saved, and the source starts over at each start. Set"
     " stateStorageServiceUrl: bk://host:port in the worker's configuration, or --state-storage-service-url of localrun"
 )
 
 
 Divide: TypeAlias = Callable[[Sequence[Position], int, int], Position]
-"""`Source.divide`."""
+"""Signature of `Source.divide`."""
 
 
 class Kept(NamedTuple):
-    """The position of a source.
+    """A saved position of a source.
 
     Attributes:
         text: position as JSON.
-        records: number of records read up to there since its creation.
-        partitions: number of output partitions at that time; 0 at the beginning.
+        records: number of records read up to the position since the source was created.
+        partitions: number of output partitions at that time; 0 at the start.
     """
 
     text: str = "null"
@@ -57,20 +57,20 @@ class Kept(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """The position."""
+        """The parsed position."""
         return json.loads(self.text)
 
 
 class Positions:
-    """Loads and saves one position; on the event loop.
+    """Loads and saves the position of one instance, on the event loop.
 
     Attributes:
-        trouble: why it is not saved, empty if it is.
+        trouble: why the position is not saved, or an empty string.
         is_kept: whether there is a state store.
     """
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is requested yet."""
+        """Create the positions of an instance without sending a request."""
         spec = core.spec
         self.trouble = ""
         self.is_kept = bool(spec.state_url)
@@ -88,14 +88,14 @@ class Positions:
         self._writing = asyncio.Lock()
 
     async def load(self, divide: Divide | None = None) -> Kept:
-        """Return the last saved position, or that of the beginning.
+        """Return the last saved position, or the start.
 
         Args:
-            divide: method of the source; None if positions belong to instance numbers.
+            divide: the source's `divide` method; None if positions belong to instance numbers.
 
         Raises:
             StateStoreUnavailable: the state store did not answer for `LOAD_TIMEOUT_S`.
-            FencedByPosition: an instance of a later version, with another parallelism, has begun.
+            FencedByPosition: an instance of a newer version with another parallelism has started.
         """
         if self._client is None:
             return Kept()
@@ -111,7 +111,7 @@ class Positions:
         return Kept(_json(stored["position"]), stored["records"], stored["partitions"])
 
     async def _read(self) -> Any:
-        """Return the stored value or None, and remember its version for the next write."""
+        """Return the stored value or None, and record its version for the next write."""
         (value,) = await self._values([self._key])
         self._version = _version_of(value)
         return None if value is None else json.loads(value.data)
@@ -132,7 +132,7 @@ class Positions:
         return kept or Kept()
 
     async def _enter(self) -> list[int]:
-        """Return the parallelism of each epoch, ending with that of this instance."""
+        """Return the parallelism of each epoch, of which the last is this instance's."""
         for _ in range(_ATTEMPTS + self._count):
             (value,) = await self._values([_EPOCHS])
             stored: Any = {"counts": [], "version": 0} if value is None else json.loads(value.data)
@@ -141,7 +141,7 @@ class Positions:
                 return counts
             if stored["version"] > self._version_deployed:
                 raise FencedByPosition(
-                    f"a later version of {self._core.spec.key} with {counts[-1]} instances has begun, and this instance"
+                    f"a newer version of {self._core.spec.key} with {counts[-1]} instances has started: this instance"
                     " must stop"
                 )
             if counts:
@@ -150,9 +150,11 @@ class Positions:
             try:
                 await self._store(_EPOCHS, data, _version_of(value))
             except BadVersion:
-                continue  # another new instance was faster
+                continue  # another new instance was first
             return [*counts, self._count]
-        raise StateStoreUnavailable(f"the epochs of positions changed {_ATTEMPTS + self._count} times")
+        raise StateStoreUnavailable(
+            f"the position epochs were changed by other instances {_ATTEMPTS + self._count} times"
+        )
 
     async def _fence(self, epoch: int, count: int) -> None:
         """Rewrite the positions of an epoch, so that its instances fail when they next save one."""
@@ -167,9 +169,9 @@ class Positions:
                 break
 
     async def _part(self, divide: Divide, counts: Sequence[int], number: int) -> Position:
-        """Return the start of an instance of the last of some epochs that has saved no position there.
+        """Return the start position of an instance in the last of several epochs, in which it has saved none.
 
-        Each earlier epoch is read once, from the latest to one whose instances have all saved their positions.
+        Reads earlier epochs from the latest one back to one whose instances have all saved their positions.
         """
         *before, count = counts
         epochs: list[list[Any]] = []  # stored values, latest epoch first
@@ -197,7 +199,7 @@ class Positions:
 
         Args:
             kept: the position.
-            then: called on the event loop once it, or a later one, is saved; at once without a state store.
+            then: called on the event loop once this or a later position is saved; immediately without a store.
         """
         if self._client is None:
             if not self.trouble and kept.text != "null":
@@ -210,10 +212,10 @@ class Positions:
         self._is_new.set()
 
     async def run(self) -> None:
-        """Write new positions repeatedly.
+        """Write new positions until cancelled.
 
         Raises:
-            FencedByPosition: a later instance has saved one.
+            FencedByPosition: a newer instance has saved its position.
             StateRefused: the position is too large.
         """
         while True:
@@ -243,7 +245,7 @@ class Positions:
                 self._is_new.set()  # it is unknown whether the position was saved
                 raise
             except MagnetarError as error:
-                self.trouble = f"the position is not saved: {error}"
+                self.trouble = f"cannot save the position: {error}"
                 self._then = then + self._then
                 self._is_new.set()
             else:
@@ -252,7 +254,7 @@ class Positions:
                     call()
 
     async def _put(self, data: bytes) -> int:
-        """Write the value, and return its version."""
+        """Write the value, and return its new version."""
         for _ in range(_ATTEMPTS):
             try:
                 return await self._store(self._key, data, self._version)
@@ -260,22 +262,22 @@ class Positions:
                 stored = await self._read()
                 if stored is not None and stored["writer"] != self._writer:
                     raise FencedByPosition(
-                        f"a later instance of {self._core.spec.key} has kept its position, and this one must stop"
+                        f"a newer instance of {self._core.spec.key} has saved its position: this one must stop"
                     ) from None
-                # The reply to an earlier write was lost, or the state store has started over.
-        raise StateStoreUnavailable(f"the version of the position changed {_ATTEMPTS} times")
+                # The reply to an earlier write was lost, or the state store was reset.
+        raise StateStoreUnavailable(f"the version of the saved position changed {_ATTEMPTS} times")
 
     async def _store(self, key: bytes, data: bytes, version: int) -> int:
         assert self._client is not None
         return await asyncio.to_thread(self._client.put, self._table, key, data, version)
 
     async def close(self) -> None:
-        """Close the connection, and log it if the last position was not saved."""
+        """Close the connection, and log a warning if the last position was not saved."""
         if self._is_new.is_set():
             self._core.log.write(
                 "WARNING",
-                "the last position is not saved, because the state store timed out: the next start continues from"
-                " an earlier one, and reads again what came since",
+                "cannot save the last position: the state store timed out; the next start continues from an earlier"
+                " position and rereads the records after it",
             )
         if self._client is not None:
             await asyncio.to_thread(self._client.close)

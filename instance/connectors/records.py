@@ -1,4 +1,4 @@
-"""Converts messages of a topic to the records of a sink."""
+"""Convert messages of a topic to the records of a sink."""
 
 from __future__ import annotations
 
@@ -17,34 +17,32 @@ from .values import decoded
 
 
 class Placed(NamedTuple):
-    """A record and the position of its message in its unit."""
+    """A record, and the position of its message in the unit."""
 
     position: int
     record: Record
 
 
 def records_of(unit: Unit, serde: SerDe, failures: list[Failure], *, is_exact: bool = False) -> list[Placed]:
-    """Return the records of a unit.
+    """Convert the messages of a unit to records.
 
     A message without a value, which deletes its key, becomes a record with the value None.
 
     Args:
         unit: entries of one input.
-        serde: decodes them.
-        failures: receives the messages that cannot be converted.
-        is_exact: whether each record needs its `Record.sequence`.
+        serde: decodes the messages.
+        failures: list for the messages that cannot be converted.
+        is_exact: whether each record requires a `Record.sequence`.
 
     Raises:
-        SequenceOverflow: a record that needs a sequence has none.
+        SequenceOverflow: a required sequence exceeds its range.
     """
     values = decoded(unit.messages, serde, failures)
     failed = {failure.position: failure for failure in failures}
     records: list[Placed] = []
     for start, entry, indexes in unit.parts():
         if entry.metadata.num_chunks_from_msg > 1:
-            error = ProtocolError(
-                "a piece of a chunked message, which sinks do not put together; publish without chunking"
-            )
+            error = ProtocolError("sinks do not support chunked messages: publish without chunking")
             places = range(start, start + len(indexes))
             failures += [Failure(position, error, Blame.SYSTEM) for position in places if position not in failed]
             continue

@@ -1,11 +1,11 @@
-"""A connector from opening to closing, with error handling.
+"""Open, call and close a connector, with error handling.
 
-If the other system is unavailable, a call is repeated until it succeeds or the instance stops: after a growing pause,
-and with the connector closed and reopened, so that connectors need no reconnection logic. Meanwhile `trouble` describes
-the error. It also reports a call that has not returned for `SILENCE_S`.
+If the other system is unavailable, a call is repeated until it succeeds or the instance stops. Before each retry the
+connector is closed, and reopened after a growing pause, so that connectors need no reconnection logic. Meanwhile
+`trouble` describes the error. It also reports a call that has not returned for `SILENCE_S`.
 
 Asynchronous methods run on an event loop of the connector's thread. The loop also runs while the connector is idle, for
-its background work there: replies to pings, reading ahead.
+background work such as replies to pings and reading ahead.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ AWAY = (Retry, OSError, TimeoutError)
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
 SILENCE_S = 20.0
-"""Duration of a call after which the status reports it."""
+"""Duration after which the status reports a running call."""
 LOOK_S = 0.2
-"""Interval of checking during a pause whether it is still needed."""
+"""Interval between checks whether a pause is still needed."""
 CLOSE_S = 2.0
-"""Time for a connector's cancelled background work on the event loop."""
+"""Time for cancelled background work to finish."""
 _TURN_S = 0.01
 
 
@@ -48,18 +48,18 @@ class OpenFailed(MagnetarError):
 
 
 class ConnectorSession:
-    """One connector, called from one thread.
+    """A connector that is called from one thread.
 
     Attributes:
-        retries: number of repeated calls.
+        retries: number of retries so far.
         is_open: whether the connector is open.
-        is_wanted: whether to retry the current call; checked in pauses.
-        opening: number of openings; values from an earlier opening are stale.
+        is_wanted: returns whether to retry the current call; checked during pauses.
+        opening: number of times that the connector was opened; values from earlier openings are stale.
         before_open: called before each opening.
     """
 
     def __init__(self, connector: Connector, config: Any, context: ConnectorContext, logger: logging.Logger) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create the session without opening the connector."""
         self.retries = 0
         self.is_open = False
         self.is_wanted: Callable[[], bool] = lambda: True
@@ -74,18 +74,18 @@ class ConnectorSession:
         self.before_open: Callable[[], None] = lambda: None
         self._was_opened = False
         self._at_hand: tuple[str, float] | None = None  # the current method, and its start time
-        self._tries = 0  # since the last successful call
+        self._tries = 0  # attempts since the last successful call
 
     @property
     def trouble(self) -> str:
-        """Why the last call is retried, or which call does not return; empty if neither (from any thread)."""
+        """Why the last call is retried, or which call does not return, or an empty string (from any thread)."""
         at_hand = self._at_hand
         if at_hand is not None and (silent_s := time.monotonic() - at_hand[1]) > SILENCE_S:
             return self._trouble or f"{at_hand[0]} of the connector has not returned for {silent_s:.0f} s"
         return self._trouble
 
     def request_stop(self) -> None:
-        """Prevent further retries (from any thread)."""
+        """Stop retrying (from any thread)."""
         self._stopping.set()
 
     @property
@@ -94,15 +94,15 @@ class ConnectorSession:
         return self._stopping.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Wait, but only until the instance is stopping."""
+        """Wait for some time, or until the instance is stopping."""
         self._stopping.wait(seconds)
 
     def pause(self, seconds: float) -> None:
-        """Wait before a retry.
+        """Pause before a retry.
 
         Raises:
             InstanceStopping: the instance is stopping.
-            Unwanted: see `is_wanted`.
+            Unwanted: `is_wanted` returned false.
         """
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
@@ -112,11 +112,11 @@ class ConnectorSession:
                 raise Unwanted
 
     def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the connector, plain or asynchronous, until it succeeds.
+        """Call a method of the connector, synchronous or asynchronous, until it succeeds.
 
         Raises:
             InstanceStopping: the instance is stopping.
-            Unwanted: see `is_wanted`.
+            Unwanted: `is_wanted` returned false.
             OpenFailed: the connector cannot be opened.
             Exception: any other error of the method.
         """
@@ -136,7 +136,7 @@ class ConnectorSession:
             else:
                 self._succeeded()
                 return result
-        raise AssertionError("the count has no end")
+        raise AssertionError("unreachable")
 
     def _open(self) -> None:
         try:
@@ -148,11 +148,11 @@ class ConnectorSession:
         self.is_open = True
 
     def call_once(self, method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of the connector only once, after opening the connector with retries.
+        """Call a method of the connector once, without retries; opening the connector is retried.
 
         Raises:
             Retry, OSError, TimeoutError: raised by the method; the connector is closed.
-            Exception: as `call`.
+            Exception: any other error of the method, or of opening the connector.
         """
         trouble, tries = self._trouble, self._tries
         if not self.is_open:
@@ -168,13 +168,13 @@ class ConnectorSession:
         self._succeeded()
 
     def idle(self, method: Callable[[], Any]) -> None:
-        """Call a periodic method; raises as `call` does."""
+        """Call a periodic method, with the retries and errors of `call`."""
         self.call(method)
         if self._loop is not None:
             self._loop.run_until_complete(asyncio.sleep(_TURN_S))
 
     def call_back(self, opening: int, method: Callable[[], Any]) -> None:
-        """Call a callback from an opening once, if the connector is still open since then.
+        """Call a callback once, unless the connector has been closed since the opening that created it.
 
         Raises:
             InstanceStopping: the instance is stopping.
@@ -202,7 +202,7 @@ class ConnectorSession:
 
     def _succeeded(self) -> None:
         if self._trouble:
-            self._log.info("goes on after %d retries", self.retries)
+            self._log.info("recovered after %d retries", self.retries)
             self._trouble = ""
 
     def _failed(self, error: Exception, tries: int) -> None:
@@ -210,13 +210,13 @@ class ConnectorSession:
         if not isinstance(error, Retry):
             cause = f"{type(error).__name__}: {cause}"
         if not self._trouble:
-            self._log.warning("retrying: %s", cause)
-        self._trouble = f"retrying ({tries} {'try' if tries == 1 else 'tries'}): {cause}"
+            self._log.warning("call failed, retrying: %s", cause)
+        self._trouble = f"retrying ({tries} {'attempt' if tries == 1 else 'attempts'}): {cause}"
         self.retries += 1
         self._close()
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something once, plain or asynchronous, and raise its errors. Calls may be nested."""
+        """Call a synchronous or asynchronous method once. Calls may be nested."""
         before, self._at_hand = self._at_hand, (getattr(method, "__name__", "a method"), time.monotonic())
         try:
             result = method(*arguments)
@@ -234,11 +234,11 @@ class ConnectorSession:
         self.is_open = self._was_opened = False
         try:
             self.run(self._connector.close)
-        except Exception as error:  # noqa: BLE001  the connector is given up anyway
-            self._log.warning("closing failed: %s: %s", type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001  the connector is discarded anyway
+            self._log.warning("cannot close the connector: %s: %s", type(error).__name__, error)
 
     def close(self) -> None:
-        """Close the connector for good, and end its background work on the event loop."""
+        """Close the connector permanently, and end its background work on the event loop."""
         self._close()
         if self._loop is not None:
             loop, self._loop = self._loop, None
@@ -251,7 +251,7 @@ class ConnectorSession:
 
 
 def _why(error: Exception) -> str:
-    said = f"open failed: {text_of(error)}; it is called again after each start"
+    said = f"open failed: {text_of(error)}; it is retried at each start"
     return said if isinstance(error, MagnetarError) else f"{said}\n{format_error(error)}"
 
 

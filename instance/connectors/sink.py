@@ -1,10 +1,10 @@
-"""Runs a sink in place of a function: entries become records, which are written at least once or at most once.
+"""Run a sink in place of a function: convert entries to records, and write these at least once or at most once.
 
     entries → unit → records → transform function → batches → Sink.write_batch → pieces → acknowledgements
 
 Written records are acknowledged, even if the instance stops in the middle of a unit. A rejected record goes to the
-dead-letter topic, as a separate piece that is settled when it is stored there. A record to be retried later stays open
-until it is written or dead-lettered; the others of its unit do not wait for it.
+dead-letter topic as a separate piece, which is settled when the letter is stored. A record to be retried later remains
+open until it is written or dead-lettered; other records of its unit do not wait for it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _Postponed = tuple[float, int, Later, Unit, OpenInput]
 
 @dataclass(slots=True, kw_only=True)
 class SinkCall:
-    """A sink with its surroundings; used on its thread.
+    """A sink and everything needed to write to it; used on its thread.
 
     Attributes:
-        sink: the sink.
-        session: calls it.
+        sink: sink to write to.
+        session: calls the sink.
         writer: writes records.
-        batching: its batch limits.
-        dead_letters: creates messages for rejected records.
+        batching: batch limits of the sink.
+        dead_letters: creates dead letters of rejected records.
         transform: applied to records before writing, or None.
-        is_exact: whether each record needs its sequence.
-        may_open: whether it may be opened; only after the instance has its lock.
+        is_exact: whether each record requires a sequence.
+        may_open: whether the sink may be opened, which requires the instance's lock.
     """
 
     sink: Sink
@@ -64,7 +64,7 @@ class SinkCall:
     may_open: bool = False
 
     def write(self, unit: Unit, serde: SerDe, outcome: Outcome) -> None:
-        """Write the messages of a unit; raises as `RecordWriter.write`."""
+        """Write the messages of a unit; raises the same errors as `RecordWriter.write`."""
         failures: list[Failure] = []
         records = records_of(unit, serde, failures, is_exact=self.is_exact)
         if self.transform is not None:
@@ -77,32 +77,32 @@ class SinkCall:
         self.writer.write(records, [len(unit.messages[placed.position]) for placed in records], outcome)
 
     def refuse(self, thread: FunctionThread, unit: Unit, position: int, error: BaseException) -> PublishRequest:
-        """Count and log a rejection, and return the dead letter."""
+        """Count and log a rejected message, and return its dead letter."""
         entry, index = unit.locate(position)
         request = self.dead_letters.request(entry, index, unit.messages[position], error)
         message_id = request.options["properties"]["ORIGIN_MESSAGE_ID"]
         thread.refused(
-            f"message {message_id} of {entry.topic} was refused, and goes to {request.topic}: {text_of(error)}"
+            f"rejected message {message_id} of {entry.topic}, sending it to {request.topic}: {text_of(error)}"
         )
         return request
 
     def lose(self, thread: FunctionThread, lost: list[tuple[int, Exception]]) -> None:
         """Count and log records that may not have been written."""
         if lost:
-            text = f"{len(lost)} records may be lost, as ATMOST_ONCE writes nothing twice: {text_of(lost[-1][1])}"
+            text = f"{len(lost)} records may be lost: ATMOST_ONCE does not retry writes: {text_of(lost[-1][1])}"
             thread.refused(text, len(lost))
 
     def idle(self) -> None:
-        """Open the sink if needed, and do its periodic work."""
+        """Open the sink if needed, and call its periodic method."""
         if self.may_open:
             self.session.idle(self.sink.idle)
 
 
 class Intake:
-    """Entries taken from the inbox that wait because they belong to another input than the current unit.
+    """Holds entries taken from the inbox that belong to another input than the current unit.
 
-    So entries of one input are processed together, however those of several inputs are mixed; each input keeps its
-    order. There are never more than are held.
+    Entries of one input are processed together even if those of several inputs are mixed; each input keeps its order.
+    The number of entries is limited by the held entries.
     """
 
     def __init__(self) -> None:
@@ -117,11 +117,11 @@ class Intake:
         self._waiting.appendleft(item)
 
     def pop(self) -> Item:
-        """Return the entry that has waited longest."""
+        """Remove and return the entry that has waited longest."""
         return self._waiting.popleft()
 
     def next_of(self, thread: FunctionThread, source: Source, wait_s: float) -> ReceivedEntry | None:
-        """Return the next entry of an input that is available or arrives in time."""
+        """Return the next entry of an input that is available or arrives in time, or None."""
         for number, item in enumerate(self._waiting):
             if item[0] is source:
                 del self._waiting[number]
@@ -137,9 +137,9 @@ class Intake:
     def gather(
         self, thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching, *, joins: bool = True
     ) -> tuple[Unit, list[ReceivedEntry], list[ReceivedEntry]]:
-        """Return an entry with other available ones of its input, or those arriving within the time of ``batching``.
+        """Collect an entry and others of its input that are available or arrive within the batching time.
 
-        Sizes are uncompressed message sizes. Without ``joins`` the unit is that entry alone.
+        Sizes are uncompressed message sizes. Without ``joins`` only the first entry is taken.
 
         Returns:
             The unit of all wanted messages, all entries, and the entries without wanted messages.
@@ -153,7 +153,7 @@ class Intake:
             try:
                 indexes = thread.read(entry)
             except ProtocolError as error:
-                text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
+                text = f"dropped damaged entry {entry.message_id} of {entry.topic}"
                 thread.damaged(f"{text}: {error}", text)
                 empty.append(entry)
             else:
@@ -178,7 +178,7 @@ def _size_of(entry: ReceivedEntry) -> int:
 
 
 class SinkMaker(PieceMaker):
-    """Creates pieces of records written by a sink; see `function_thread.Maker`."""
+    """A `function_thread.Maker` that creates pieces of records written by a sink."""
 
     def __init__(
         self,
@@ -186,12 +186,12 @@ class SinkMaker(PieceMaker):
         drop: Callable[[OpenInput, ReceivedEntry], None],
         publish: Callable[[PublishRequest], None],
     ) -> None:
-        """Prepare.
+        """Create a maker of pieces of a sink.
 
         Args:
-            ship: as in `PieceMaker`.
-            drop: as in `PieceMaker`.
-            publish: sends a message, which becomes part of the next piece.
+            ship: see `PieceMaker`.
+            drop: see `PieceMaker`.
+            publish: publishes a message that becomes part of the next piece.
         """
         super().__init__(ship, drop)
         self._publish = publish
@@ -204,13 +204,13 @@ class SinkMaker(PieceMaker):
         self._thread: FunctionThread
 
     def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
-        """Use a sink, its paused inputs and the held entries."""
+        """Set the sink, its paused inputs and the held entries."""
         self._sink = sink
         self._pauses = pauses
         self._held = held
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
+        """Process an entry together with queued ones."""
         self._thread = thread
         self._intake.put_back((source, entry))
         while self._intake and not thread.is_stopping:
@@ -220,7 +220,7 @@ class SinkMaker(PieceMaker):
                 self._write(thread, *item)
 
     def go_on(self) -> None:
-        """Process waiting entries that are due: rejected records, and resumed inputs."""
+        """Process entries that are due: rejected records, and entries of resumed inputs."""
         self._try_again()
         while (item := self._pauses.parked(never)) is not None and not self._thread.is_stopping:
             self._write(self._thread, *item, joins=False)
@@ -277,7 +277,7 @@ class SinkMaker(PieceMaker):
 
 
 def _runs(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of each run of consecutive positions."""
+    """Yield the start and end of each run of consecutive positions."""
     waiting = deque(positions)
     while waiting:
         begin = end = waiting.popleft()

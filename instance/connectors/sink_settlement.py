@@ -1,6 +1,6 @@
 """Settlements of sinks, at least once and at most once.
 
-An input entry is acknowledged when all its records are written or dead-lettered; with at most once, before that.
+An input entry is acknowledged when all its records are written or dead-lettered; with at most once, before writing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .writing import Rules
 
 
 class SinkSettlement(AtLeastOnce):
-    """Writes records to a sink; see `ports.Settlement`."""
+    """Settlement that writes records to a sink at least once."""
 
     maker: SinkMaker
-    joins_chunks = False  # each chunk is rejected by name
+    joins_chunks = False  # chunks are rejected individually
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create the settlement without opening anything."""
         super().__init__(core)
         self._loaded = LoadedSink(core, self)
 
@@ -35,7 +35,7 @@ class SinkSettlement(AtLeastOnce):
         return self._loaded.rules()
 
     def load(self, home: Home) -> Calls:
-        """Create the sink; it is opened once the instance has its lock."""
+        """Create the sink, which is opened once the instance has its lock."""
         session = self.session()
         calls = self._loaded.load(home, self._rules(), session)
         self.maker.use(self._loaded.call, self._loaded.pauses, self._held)
@@ -49,7 +49,7 @@ class SinkSettlement(AtLeastOnce):
         self._store_changes()
 
     def _store_changes(self) -> None:
-        """Send the sink's state changes without a record to the store."""
+        """Store state changes that the sink made outside writes."""
         if (state := self.maker.state) is not None:
             changes, _ = state.take(ends_unit=True)
             if changes is not None:
@@ -57,10 +57,10 @@ class SinkSettlement(AtLeastOnce):
 
     def _idle_changes_stored(self, error: BaseException | None) -> None:
         if error is not None:
-            self._core.report("ERROR", f"what the sink put into its state is not stored: {error}")
+            self._core.report("ERROR", f"cannot store state changes of the sink: {error}")
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """Start taking input; as `ports.Settlement.start`."""
+        """Start taking input."""
         self._loaded.start()
         super().start(process)
 
@@ -68,17 +68,17 @@ class SinkSettlement(AtLeastOnce):
         await self._loaded.pauses.resumed(source.topic).wait()
 
     def trouble(self) -> str:
-        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
+        """Return what prevents the instance from continuing, or an empty string."""
         return self._loaded.trouble() or super().trouble()
 
     def request_stop(self) -> None:
-        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
+        """End all waits of the sink's thread."""
         self._loaded.request_stop()
         super().request_stop()
 
 
 class AtMostOnceSinkSettlement(SinkSettlement, AtMostOnce):
-    """Acknowledges records before they are written; records of failed calls are lost, and counted."""
+    """Settlement that acknowledges records before they are written; records of failed calls are lost, and counted."""
 
     def _rules(self) -> Rules:
         return self._loaded.rules()._replace(at_most_once=True)

@@ -1,17 +1,17 @@
-"""Runs a source in place of input and function: its records go to the output topic, and its position is saved.
+"""Run a source: send its records to the output topic, and save its position.
 
     Source.read → records → entries → output → receipts → position → acknowledgement
 
-The connector's thread reads, encodes and ships; it waits while too much is in flight. A batch of records is settled
-when all its entries, and all before it, are durable. The saved position is the one after the last settled batch: after
-a restart the source begins there and reads everything later again. A source reopened in a running instance begins after
-its last record, once all records are durable.
+The connector's thread reads, encodes and ships records; it waits while too many are in flight. A batch of records is
+settled when all its entries, and all earlier ones, are durable. The saved position is the one after the last settled
+batch: after a restart the source starts there and rereads all later records. A source reopened in a running instance
+starts after its last record, once all records are durable.
 
-EFFECTIVELY_ONCE: records are numbered in the order in which they are read, and the number is the sequence id, under a
-producer name of the instance. The number of records is saved with the position. Records read again after a restart get
-the same numbers as before, and those that the broker has stored already are skipped here. The partition of a record
-follows from its key or its number. Records are acknowledged only when the position after them is saved: a source may
-then discard them, as they are never read again.
+EFFECTIVELY_ONCE: records are numbered in the order of reading, and the number is the sequence id, under a producer name
+of the instance. The number of records is saved with the position. Records reread after a restart get the same numbers
+as before, and those already stored by the broker are skipped here. A record's key or number determines its partition.
+Records are acknowledged only when the position after them is saved: a source may then discard them, because they are
+never reread.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ from .values import WrongRecord, encoded
 IDLE_S = 0.05
 """Pause after a read that returned nothing immediately."""
 END_S = 0.5
-"""Pause between checks after the end of the input."""
+"""Interval between checks after the end of the input."""
 ENTRY_MESSAGES_MAX = 1000
 ENTRY_BYTES_MAX = 1 << 20
 _LINES_MAX = 10
-"""Maximum log lines about skipped records per read; one more line has the number of others."""
+"""Maximum log lines about unsent records per read; one more line has the number of others."""
 
 
 @dataclass(slots=True)
 class ReadBatch:
-    """The result of one read, on its way to the output.
+    """The result of one read.
 
     Attributes:
-        records: the records; empty if only the position has moved.
-        kept: position of the source after them.
-        opening: number of the connector's opening in which they were read.
-        size: bytes of the entries.
+        records: records read; empty if only the position has moved.
+        kept: position of the source after the records.
+        opening: opening of the connector in which they were read.
+        size: size of the entries in bytes.
         entries: the records as entries, each with its partition number.
         others: records with their own topic, and dead letters.
-        refused: reasons why records can never be messages, by index; only for records with `Record.refuse`.
-        tickets: tickets of ``others``, once they are published.
-        then: called when they are settled; on the event loop.
+        refused: why records cannot be messages, by index; only for records with `Record.refuse`.
+        tickets: tickets of published ``others``.
+        then: called on the event loop when the batch is settled.
         waiting_for: number of missing receipts; used by the event loop.
-        error: why one of them was not stored; used by the event loop.
-        error_topic: topic of that record, if it has its own; used by the event loop.
+        error: why a record was not stored; used by the event loop.
+        error_topic: topic of that record, if not the output topic; used by the event loop.
     """
 
     records: Sequence[Record]
@@ -110,16 +110,16 @@ class Outlet(Protocol):
         """Send a batch."""
 
     def leave_out(self, text: str, count: int = 1) -> None:
-        """Count skipped records, and log a line about them."""
+        """Count records that are not sent, and log a line about them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Properties of the opened output.
+    """Properties of the open output.
 
     Attributes:
         route: returns the partition of a record by its key and number.
-        stored: highest stored number per partition; -1 if none or not requested.
+        stored: highest stored number per partition; -1 if none is known or used.
         is_exact: whether records are numbered.
     """
 
@@ -129,10 +129,10 @@ class Destination:
 
 
 class SourceReader:
-    """Reads a source, on its thread.
+    """Reads a source, on the connector's thread.
 
     Attributes:
-        finished: called after each read; returns a callback for the event loop when all records are durable, or None.
+        finished: called after each read; returns a callback for when all records are durable, or None.
         letters_read: called after each read; returns dead letters to send with the records.
     """
 
@@ -145,15 +145,15 @@ class SourceReader:
         outlet: Outlet,
         letters: SourceLetters,
     ) -> None:
-        """Prepare.
+        """Create a reader.
 
         Args:
-            source: the source.
-            session: calls it.
+            source: source to read.
+            session: calls the source.
             serde: encodes values.
             compression: compression of entries.
-            outlet: takes the records.
-            letters: creates dead letters of records that cannot be messages.
+            outlet: receives the records.
+            letters: creates dead letters for records that cannot be messages.
         """
         self._source = source
         self._session = session
@@ -163,7 +163,7 @@ class SourceReader:
         self._letters = letters
         self._transform: Transform | None = None
         self._settled: deque[ReadBatch] = deque()
-        self._left_out: list[str] = []  # lines about records of the current read
+        self._left_out: list[str] = []  # log lines about unsent records of the current read
         self._at = Kept()
         self._to: Destination
         self._is_at_end = False
@@ -171,29 +171,29 @@ class SourceReader:
         self.letters_read: Callable[[], list[PublishRequest]] = list
 
     def use(self, transform: Transform | None) -> None:
-        """Apply a function to records before they are encoded."""
+        """Set the function that is applied to records before encoding, or None."""
         self._transform = transform
 
     def begin(self, kept: Kept, destination: Destination) -> None:
-        """Set the start position and the destination; before the first read (from any thread)."""
+        """Set the start position and the destination, before the first read (from any thread)."""
         self._at = kept
         self._to = destination
 
     @property
     def at(self) -> Kept:
-        """Position of the source after its last record."""
+        """The source's position after its last record."""
         return self._at
 
     def settled(self, batch: ReadBatch) -> None:
-        """Have the records of a batch acknowledged before the next read (from any thread)."""
+        """Acknowledge the records of a batch before the next read (from any thread)."""
         self._settled.append(batch)
 
     def read(self) -> int:
-        """Read once, and ship the records; return their number.
+        """Read once, ship the records, and return their number.
 
         Raises:
             InstanceStopping: the instance is stopping.
-            WrongRecord: the result has a wrong type; nothing is shipped.
+            WrongRecord: the result has an invalid type; nothing is shipped.
         """
         self.acknowledge()
         if self._is_at_end:
@@ -209,7 +209,7 @@ class SourceReader:
         count = len(records)
         try:
             text = json.dumps(self._source.snapshot(), separators=(",", ":"))
-        except AWAY as error:  # no record was shipped: they are read again
+        except AWAY as error:  # no record was shipped, so all will be reread
             self._session.lost(error)
             return 0
         then = self.finished()
@@ -228,7 +228,7 @@ class SourceReader:
         return count
 
     def acknowledge(self) -> None:
-        """Call the callbacks of settled records."""
+        """Call the acknowledgement callbacks of settled records."""
         while self._settled:
             batch = self._settled.popleft()
             for index, record in enumerate(batch.records):
@@ -241,7 +241,7 @@ class SourceReader:
     # -- encoding -------------------------------------------------------------------------------------------------
 
     def _encode(self, batch: ReadBatch, first: int) -> None:
-        """Encode the records of a batch, the first of which has the number ``first``."""
+        """Encode the records of a batch; ``first`` is the number of the first record."""
         records = self._transformed(batch)
         for run in self._plain_run(records, first) or self._runs(batch, records, first):
             payloads = run.payloads
@@ -259,7 +259,7 @@ class SourceReader:
             self._report_left_out()
 
     def _transformed(self, batch: ReadBatch) -> Sequence[Record | None]:
-        """Return the records to send from a batch, with None for skipped or dropped ones."""
+        """Return the records of a batch to send, with None for unsent ones."""
         given = batch.records
         has_letters = any(issubclass(kind, DeadLetter) for kind in set(map(type, given)))
         if self._transform is None and not has_letters:
@@ -281,33 +281,33 @@ class SourceReader:
         return sent
 
     def _leave_out(self, batch: ReadBatch, index: int, record: Record, reason: str) -> None:
-        """Dead-letter a record that cannot be a message, or have its sender receive an error.
+        """Dead-letter a record that cannot be a message, or reject it through its `Record.refuse`.
 
         Args:
-            batch: batch of the record.
-            index: index of the record in it.
-            record: the record.
+            batch: batch that contains the record.
+            index: the record's index in the batch.
+            record: rejected record.
             reason: why it cannot be a message.
         """
         if batch.records[index].refuse is not None:
             batch.refused[index] = reason
-            self._left_out.append(f"a record is refused: {reason}")
+            self._left_out.append(f"rejected a record: {reason}")
             return
         letters = list(self._letters.requests(record, reason))
         batch.others += letters
         batch.size += sum(len(letter.payload) for letter in letters)
-        self._left_out.append(f"a record goes to the dead-letter topic: {reason}")
+        self._left_out.append(f"sending a record to the dead-letter topic: {reason}")
 
     def _report_left_out(self) -> None:
-        """Count and log the skipped records of a read; a line for each if there are few."""
+        """Count and log the unsent records of a read, up to `_LINES_MAX` individually."""
         lines, self._left_out = self._left_out, []
         for line in lines[:_LINES_MAX]:
             self._outlet.leave_out(line)
         if (more := len(lines) - _LINES_MAX) > 0:
-            self._outlet.leave_out(f"{more} more records of the same read are left out; the last: {lines[-1]}", more)
+            self._outlet.leave_out(f"{more} more records of this read were not sent; the last one: {lines[-1]}", more)
 
     def _plain_run(self, given: Sequence[Record | None], first: int) -> list[_Run]:
-        """Return records as one run if none needs special treatment; otherwise an empty list."""
+        """Return records as one run if none requires special treatment; otherwise an empty list."""
         stored = self._to.stored
         records = [record for record in given if record is not None]
         if len(records) < len(given):
@@ -320,13 +320,13 @@ class SourceReader:
                 return []
             payloads = encoded(values, self._serde)
             headers = _headers(records)
-        except Exception:  # noqa: BLE001  a SerDe may raise anything; found again one by one
+        except Exception:  # noqa: BLE001  a SerDe may raise anything; records are then encoded one by one
             return []
         largest = max(map(len, payloads)) + max(map(len, headers), default=0)
         return [] if largest > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
 
     def _runs(self, batch: ReadBatch, records: Sequence[Record | None], first: int) -> Iterator[_Run]:
-        """Yield records in runs, one by one, without those already stored and those that cannot be sent."""
+        """Encode records one by one, and yield them in runs, without stored ones and those that cannot be sent."""
         stored, is_exact = self._to.stored, self._to.is_exact
         open_runs: dict[int, _Run] = {}
         for number, record in enumerate(records, first):
@@ -340,8 +340,8 @@ class SourceReader:
             if record.topic:
                 if is_exact:
                     raise InvalidConfig(
-                        f"a record names the topic {record.topic}, and EFFECTIVELY_ONCE sends to the output topic"
-                        " alone; use ATLEAST_ONCE"
+                        f"a record sets the topic {record.topic}, but EFFECTIVELY_ONCE supports only the output topic:"
+                        " use ATLEAST_ONCE"
                     )
                 batch.others.append(PublishRequest(record.topic, payload, options=_options(record)))
                 continue
@@ -358,7 +358,7 @@ class SourceReader:
         yield from open_runs.values()
 
     def _message(self, record: Record) -> tuple[bytes, bytes] | str:
-        """Return a record as a message, or why it cannot be one."""
+        """Return a record's payload and header, or why it cannot be a message."""
         try:
             payload = NO_VALUE if record.value is None else encoded([record.value], self._serde)[0]
             header = _header(record)
@@ -368,15 +368,15 @@ class SourceReader:
             return f"{type(error).__name__}: {error}"
         if len(payload) + len(header) > MESSAGE_BYTES_MAX:
             size = len(payload) + len(header)
-            return f"the record has {size} bytes, and a message at most {MESSAGE_BYTES_MAX}"
+            return f"record of {size} bytes exceeds the message size limit of {MESSAGE_BYTES_MAX} bytes"
         return payload, header
 
 
 def _records(found: Any) -> Sequence[Record]:
-    """Return the result of a read as a sequence of records.
+    """Convert the result of a read to a sequence of records.
 
     Raises:
-        WrongRecord: it has another type.
+        WrongRecord: the result has another type.
     """
     if found is None:
         return ()
@@ -389,7 +389,7 @@ def _records(found: Any) -> Sequence[Record]:
     else:
         kind = next(type(one).__name__ for one in found if not isinstance(one, Record))
         given = f"a {type(found).__name__} with a value of type {kind}"
-    raise WrongRecord(f"read returned {given}; it returns a Record, a list of them, or None")
+    raise WrongRecord(f"read returned {given}: expected a Record, a list of Records, or None")
 
 
 def _has_header(record: Record) -> bool:
@@ -397,7 +397,7 @@ def _has_header(record: Record) -> bool:
 
 
 def _headers(records: Sequence[Record]) -> list[bytes]:
-    """Return the headers of records, shared by neighbours with equal ones, such as the lines of a file."""
+    """Return the headers of records; neighbours with equal properties, such as lines of a file, share one."""
     headers: list[bytes] = []
     header = b""
     last: Record | None = None
@@ -420,19 +420,19 @@ def _header(record: Record) -> bytes:
     header = SingleMessageMetadata()
     if record.key is not None:
         if not isinstance(record.key, str):
-            raise WrongRecord(f"a record's key is of type {type(record.key).__name__}; give str")
+            raise WrongRecord(f"a record's key must be a str, not {type(record.key).__name__}")
         header.partition_key = record.key
     if record.event_time_ms:
         if not isinstance(record.event_time_ms, SupportsIndex):
             kind = type(record.event_time_ms).__name__
-            raise WrongRecord(f"a record's event_time_ms is of type {kind}; give int, milliseconds since 1970")
+            raise WrongRecord(f"a record's event_time_ms must be an int, milliseconds since 1970, not {kind}")
         if not 0 < record.event_time_ms < 1 << 63:
             raise ValueError(f"invalid event_time_ms {record.event_time_ms}: expected milliseconds since 1970")
         header.event_time = record.event_time_ms
     if record.value is None:
         header.null_value = True
     if record.properties and not isinstance(record.properties, Mapping):
-        raise WrongRecord(f"a record's properties are of type {type(record.properties).__name__}; give dict of str")
+        raise WrongRecord(f"a record's properties must be a dict of str, not {type(record.properties).__name__}")
     header.properties.extend(
         KeyValue(key=str(key), value=str(value)) for key, value in (record.properties or {}).items()
     )

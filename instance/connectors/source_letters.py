@@ -1,8 +1,8 @@
-"""Dead letters of a source: records that can never be messages of the output, with the reason.
+"""Create dead letters of a source, for records that can never be messages of the output topic.
 
-They go to ``<output topic>-<source>-DLQ``. A letter has the record's value, key, properties and event time, as far as a
+They go to ``<output topic>-<source>-DLQ``. A letter has the record's value, key, properties and event time as far as a
 message can hold them, and the properties ``FUNCTION`` (the source) and ``EXCEPTION`` (the reason). A value that is too
-large for one message is sent in parts, with the property ``PART``, such as ``1 of 3``. The subscription
+large for one message is sent in parts with the property ``PART``, such as ``1 of 3``. The subscription
 ``tenant/namespace/source-dead-letters`` retains them.
 """
 
@@ -20,9 +20,9 @@ from ..publish_request import MessageOptions, PublishRequest
 
 PART = "PART"
 PROPERTIES_CHARS_MAX = 8_000
-"""Limit for a record's properties and key in its letter; the rest is omitted."""
+"""Limit of a record's properties and of its key in a letter; the rest is omitted."""
 PART_BYTES_MAX = 4 << 20
-"""Bytes of the value in one letter."""
+"""Maximum size of a value, or a part of it, in one letter."""
 
 
 class SourceLetters:
@@ -33,11 +33,11 @@ class SourceLetters:
     """
 
     def __init__(self, details: FunctionDetails, hiding: Callable[[str], str]) -> None:
-        """Prepare.
+        """Create a factory for dead letters.
 
         Args:
-            details: the source.
-            hiding: removes secrets from a text.
+            details: description of the source.
+            hiding: removes secrets from a string.
         """
         self._hiding = hiding
         self._name = f"{details.tenant}/{details.namespace}/{details.name}"
@@ -48,8 +48,8 @@ class SourceLetters:
         """Yield the letters of a record.
 
         Args:
-            record: a record that cannot be a message.
-            reason: why.
+            record: record that cannot be a message.
+            reason: why it cannot be one.
         """
         payload = _bytes_of(record.value)
         properties: dict[str, str] = {}
@@ -87,5 +87,5 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as text that is valid UTF-8."""
+    """Return a value as a string without characters that UTF-8 cannot encode."""
     return str(value).encode("utf-8", "backslashreplace").decode()

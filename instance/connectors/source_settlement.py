@@ -1,7 +1,7 @@
-"""Settlement of a source: sends its records, saves its position when they are durable, then acknowledges them.
+"""Settlement of a source: send its records, save its position when they are durable, and acknowledge them.
 
-At least once, records are acknowledged without waiting for the position, which is saved periodically; effectively once,
-after it (`source.py` explains why).
+At least once, records are acknowledged without waiting for the position, which is saved periodically. Effectively once,
+records are acknowledged after the position is saved; `source.py` explains why.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ ON_THE_WAY_MAX = 50_000  # records
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
 _START_S = 0.2
 STATE_GRACE_S = 1.0
-"""For the state store to reply to a connector that is stopping."""
+"""Time for the state store to reply to a connector that is stopping."""
 _LAST_S = 1.5
-"""How long to wait at the end of the instance for the last records, so that they can be acknowledged."""
+"""Time to wait for the last records when the instance ends, so that they can be acknowledged."""
 _BUSY_PAUSE_S = 0.1
 _STAYS = 1000
-"""Number of keyless records sent to one partition before the next one; the maximum of an entry."""
+"""Number of keyless records sent to one partition before the next: the maximum per entry."""
 
 
 class SourceSettlement:
-    """Sends the records of a source; see `ports.Settlement`."""
+    """Settlement that sends the records of a source."""
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet."""
+        """Create the settlement without opening anything."""
         self._core = core
         self.gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
         self._is_exact = core.spec.details.processingGuarantees == EFFECTIVELY_ONCE
@@ -104,25 +104,25 @@ class SourceSettlement:
 
     @property
     def maker(self) -> Maker:
-        """The part that works on the function's thread; as `ports.Settlement.maker`."""
+        """The part that runs on the function's thread: the settlement itself."""
         return self
 
     def process(self, thread: FunctionThread, calls: Calls, source: Input, entry: ReceivedEntry) -> None:
-        """Never called: no entries arrive."""
+        """Raise AssertionError: a source receives no entries."""
         raise AssertionError("a source has no input")
 
     def load(self, home: Home) -> Calls:
-        """Create the source; it is opened once the instance has its lock."""
+        """Create the source, which is opened once the instance has its lock."""
         core, spec = self._core, self._core.spec
         if self._is_exact and not self._positions.is_kept:
             raise FunctionLoadError(
-                "EFFECTIVELY_ONCE keeps the position of a source in the state store, and this worker knows none; give"
-                " workers its address as stateStorageServiceUrl: bk://host:port, or use ATLEAST_ONCE"
+                "EFFECTIVELY_ONCE requires a state store for the position of the source, and none is configured: set"
+                " stateStorageServiceUrl: bk://host:port in the workers' configuration, or use ATLEAST_ONCE"
             )
         if self._is_exact and not spec.admin_url:
             raise FunctionLoadError(
-                "EFFECTIVELY_ONCE switches deduplication of the output topic on, and this worker knows no REST"
-                " interface of the broker; give workers its address as pulsarWebServiceUrl, or use ATLEAST_ONCE"
+                "EFFECTIVELY_ONCE requires the broker's REST interface to enable deduplication of the output topic, and"
+                " none is configured: set pulsarWebServiceUrl in the workers' configuration, or use ATLEAST_ONCE"
             )
         connector, config, secrets = load_connector(core, home, "source")
         if isinstance(connector, BatchSource):
@@ -174,7 +174,7 @@ class SourceSettlement:
     # -- on the connector's thread --------------------------------------------------------------------------------
 
     def _produce(self, thread: FunctionThread) -> None:
-        if not self._may_read.wait(_START_S) or thread.is_stopping:  # a stop ends the wait, too: nothing is open then
+        if not self._may_read.wait(_START_S) or thread.is_stopping:  # a stop also ends the wait, with nothing open
             return
         try:
             count = self._reader.read()
@@ -189,7 +189,7 @@ class SourceSettlement:
 
     def _changes_stored(self, error: BaseException | None) -> None:
         if error is not None:
-            self._core.report("ERROR", f"what the source put into its state is not stored: {error}")
+            self._core.report("ERROR", f"cannot store state changes of the source: {error}")
 
     def _close_source(self) -> None:
         session = self._session
@@ -201,12 +201,12 @@ class SourceSettlement:
         try:
             self._reader.acknowledge()
         except InstanceStopping:
-            pass  # the other system is unavailable; it redelivers unacknowledged records
+            pass  # the other system is unavailable, and redelivers unacknowledged records
         finally:
             session.close()
 
     def _wait_until_durable(self, session: ConnectorSession) -> None:
-        """Wait until all records are settled: a reopened source may discard everything before its position."""
+        """Wait until all records are settled, because a reopened source may discard records before its position."""
         settled = threading.Event()
         self._post(self._tell_when_settled, settled)
         while not settled.wait(_START_S):
@@ -214,7 +214,7 @@ class SourceSettlement:
                 raise InstanceStopping
 
     def ship(self, batch: ReadBatch) -> None:
-        """Send a batch; as `source.Outlet.ship`."""
+        """Send a batch of records."""
         try:
             batch.tickets = list(map(self._publisher.publish, batch.others))
         except ClosedError as error:
@@ -222,7 +222,7 @@ class SourceSettlement:
         self._post(self._send, batch)
 
     def leave_out(self, text: str, count: int = 1) -> None:
-        """Count and log skipped records; as `source.Outlet.leave_out`."""
+        """Count records that are not sent, and log a line about them."""
         self._post(self._core.system_failed, text, count)
 
     def _post(self, action: Callable[..., None], *arguments: object) -> None:
@@ -231,7 +231,7 @@ class SourceSettlement:
     # -- on the event loop ----------------------------------------------------------------------------------------
 
     async def open(self, calls: Calls) -> None:
-        """Open inputs and outputs; as `ports.Settlement.open`."""
+        """Open the outputs, and load the position."""
         core, topic = self._core, self._core.spec.details.sink.topic
         core.opening = f"output topic {topic}"
         if self._is_exact:
@@ -244,8 +244,8 @@ class SourceSettlement:
         kept, count = await self._positions.load(self._divide), len(self._outputs)
         if self._is_exact and kept.partitions not in (0, count):
             raise InvalidConfig(
-                f"output topic {topic} has {count} partitions and had {kept.partitions}; with EFFECTIVELY_ONCE their"
-                " number stays: delete the source and create it again"
+                f"output topic {topic} has {count} partitions instead of {kept.partitions}, which must not change with"
+                " EFFECTIVELY_ONCE: delete and recreate the source"
             )
         stored = [cast(NumberedOutput, one).last_sequence_id if self._is_exact else -1 for one in self._outputs]
 
@@ -255,7 +255,7 @@ class SourceSettlement:
         self._reader.begin(kept._replace(partitions=count), Destination(route, stored, self._is_exact))
 
     async def _open_output(self, partition: str) -> Output:
-        """Open the output of a partition; under EFFECTIVELY_ONCE with the instance's producer name, once free."""
+        """Open the output of a partition; with EFFECTIVELY_ONCE, wait until the instance's producer name is free."""
         core = self._core
         config = core.encryption.writing(replace(producer_config(), guard=core.guard))
         if not self._is_exact:
@@ -271,15 +271,15 @@ class SourceSettlement:
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
                 if core.ended.done():
                     raise
-                self._busy = f"the instance waits for its producer: {error}"
+                self._busy = f"waiting for the instance's producer: {error}"
                 await asyncio.sleep(_BUSY_PAUSE_S)
                 continue
             self._busy = ""
             return output
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """Start taking input; as `ports.Settlement.start`."""
-        self._tasks.start(self._positions.run(), "keep the position", self._core.failed)
+        """Start reading the source and saving positions."""
+        self._tasks.start(self._positions.run(), "save positions", self._core.failed)
         self._may_read.set()
 
     def _send(self, batch: ReadBatch) -> None:
@@ -333,7 +333,7 @@ class SourceSettlement:
         self._look_whether_idle()
 
     def _settle(self, batch: ReadBatch) -> None:
-        """Handle a batch that is durable, together with all before it."""
+        """Settle a batch that is durable, as are all earlier ones."""
         if batch.records:
             self._core.stats.count_run(len(batch.records), 0, 0.0, now_ms())
         if batch.then is not None:
@@ -360,14 +360,14 @@ class SourceSettlement:
                     self._waiting.pop().set()
 
     def _tell_when_settled(self, settled: threading.Event) -> None:
-        """Set an event once everything shipped is settled."""
+        """Set an event once all shipped batches are settled."""
         self._waiting.append(settled)
         self._look_whether_idle()
 
     def _break(self, error: BaseException, topic: str) -> None:
-        """End because a batch was not stored: later batches must not be mistaken for a complete output."""
+        """End the instance because a batch was not stored, so that no later batch is settled."""
         self._is_broken = True
-        where = f" in {topic}, the topic that they name" if topic else ""
+        where = f" in {topic}, their own topic" if topic else ""
         self._core.end(f"records were not stored{where}: {type(error).__name__}: {error}")
         for batch in self._on_the_way:
             batch.error = batch.error or error
@@ -376,7 +376,7 @@ class SourceSettlement:
         self._look_whether_idle()
 
     def session(self) -> StateSession | None:
-        """Return the function's state, or None; as `ports.Settlement.session`."""
+        """Return the source's state, or None without a state store."""
         spec = self._core.spec
         if not spec.state_url:
             return None
@@ -384,18 +384,18 @@ class SourceSettlement:
         return self._link.session
 
     def publish(self, request: PublishRequest) -> None:
-        """Reject: a source returns its records from `Source.read`."""
-        raise InvalidConfig("a source publishes by what it returns from read")
+        """Raise InvalidConfig: a source returns its records from `Source.read`."""
+        raise InvalidConfig("a source cannot publish through its context: return records from read")
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """Reject: a source has no input topics."""
+        """Raise InvalidConfig: a source has no input topics."""
         raise InvalidConfig("a source has no input topics")
 
     def _is_stopping(self) -> bool:
         return self._session is not None and self._session.is_stopping
 
     def trouble(self) -> str:
-        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
+        """Return what prevents the instance from continuing, or an empty string."""
         troubles = (
             "" if self._session is None else self._session.trouble,
             self._positions.trouble,
@@ -405,10 +405,10 @@ class SourceSettlement:
         return next(filter(None, troubles), "")
 
     def tick(self) -> None:
-        """Do nothing: no work is periodic here."""
+        """Do nothing: this settlement has no periodic work."""
 
     def request_stop(self) -> None:
-        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
+        """End all waits of the connector's thread."""
         self.gate.close()
         self._may_read.set()
         if self._session is not None:
@@ -417,15 +417,15 @@ class SourceSettlement:
             self._core.loop.call_later(STATE_GRACE_S, self._link.stop_function)
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """Wait until results are durable and acknowledged; as `ports.Settlement.settle`."""
+        """Wait until records and position are durable."""
         await self._idle.wait()
         if self._task_topic is not None:
             await self._task_topic.flush()
         await self._positions.flush()
 
     async def close(self) -> None:
-        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
-        self._is_broken = True  # unstored records are given up
+        """Abandon work in progress, and close the outputs."""
+        self._is_broken = True  # unstored records are dropped
         await self._publisher.close()
         await self._tasks.close()
         if self._link is not None:
@@ -439,7 +439,7 @@ class SourceSettlement:
 
 
 def _ignore(error: Exception) -> None:
-    """Do nothing: the end of the instance reports the error."""
+    """Do nothing: the error is reported when the instance ends."""
 
 
 def _nothing() -> None:

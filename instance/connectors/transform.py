@@ -1,7 +1,7 @@
-"""The transform function of a connector: applied to every record, before a sink or after a source.
+"""Apply a connector's transform function to every record, before a sink or after a source.
 
-It receives a record's value and returns a new one, or a `Record` to change key and properties too. None drops the
-record.
+The function receives a record's value and returns a new value, or a `Record` to change key and properties too. None
+drops the record.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .records import Placed
 
 
 class Transform:
-    """A function between a topic and a connector; called on the connector's thread."""
+    """A transform function; called on the connector's thread."""
 
     def __init__(self, function: Callable[..., Any], context: FunctionContext | None) -> None:
-        """Prepare.
+        """Wrap a transform function.
 
         Args:
-            function: takes a value, and the context if there is one.
-            context: the message and state; None if the function takes no context.
+            function: function of a value, and of the context if there is one.
+            context: context passed to the function; None if it takes none.
         """
         self._calls = BatchCall(function, context, IdentitySerDe())
         self._context = context
 
     def records(self, records: list[Placed], unit: Unit, failures: list[Failure]) -> list[Placed]:
-        """Return the records of a unit for the sink; failed ones are added to ``failures``."""
+        """Transform the records of a unit for a sink; failed ones are added to ``failures``."""
         if self._context is not None:
             self._context.enter(self._calls.place, unit, 0)
         later: list[Failure] = []
@@ -57,7 +57,7 @@ class Transform:
         ]
 
     def outputs(self, records: Sequence[Record], failures: list[Failure]) -> list[Record | None]:
-        """Return the records to send from a source's records, None for dropped or failed ones."""
+        """Transform a source's records, with None for dropped or failed ones."""
         outputs = self._calls.call([record.value for record in records], range(len(records)), failures)
         return [
             None if output is None else _changed(record, output)
@@ -90,7 +90,7 @@ def load_transform(
     if loaded.takes_context:
         logger = instance_logger(spec)
         stored = json.loads(spec.details.secretsMap) if spec.details.secretsMap else {}
-        secrets = Secrets(stored, ClearTextSecretsProvider(), lambda given: None)  # already hidden for the connector
+        secrets = Secrets(stored, ClearTextSecretsProvider(), lambda given: None)  # the connector already hides them
         make_serde, equipment = partial(load_serde, home), Equipment(secrets=secrets)
         context = FunctionContext(spec, stats, outside, logger, make_serde, state)
         context.equip(equipment)

@@ -1,4 +1,4 @@
-"""Values of records as bytes, the default without a SerDe."""
+"""Convert values of records to and from bytes, the default without a SerDe."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from ..batch_call import Failure, decode
 
 
 class WrongRecord(MagnetarError):
-    """A source returned a value of a type that cannot be a message; the instance ends, and nothing is lost."""
+    """A source returned a value whose type cannot be a message; the instance ends without losing records."""
 
 
 class BytesSerDe(SerDe):
-    """Passes bytes through, and encodes texts.
+    """Passes bytes through unchanged, and encodes strings as UTF-8.
 
-    Unlike functions, connectors do not get numbers for messages that look like one: ``007`` stays unchanged.
+    Unlike for functions, messages that look like numbers are not converted: ``007`` remains ``b"007"``.
     """
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return bytes unchanged, and a text as UTF-8."""
+        """Return bytes unchanged, and a string encoded as UTF-8."""
         if isinstance(input, str):
             return input.encode()
         if isinstance(input, bytes | bytearray | memoryview):
             return bytes(input)
         raise WrongRecord(
-            f"a record's value is of type {type(input).__name__}, and no SerDe is set; give str or bytes, such as"
+            f"a record's value of type {type(input).__name__} requires a SerDe: return str or bytes, such as"
             " json.dumps(value), or set a SerDe"
         )
 
     def deserialize(self, input_bytes: bytes) -> bytes:
-        """Return the bytes."""
+        """Return the bytes unchanged."""
         return input_bytes
 
 
 def decoded(messages: Sequence[bytes], serde: SerDe, failures: list[Failure]) -> list[Any]:
-    """Decode messages; one that cannot be decoded becomes None and is added to ``failures``."""
+    """Decode messages; failures become None and are added to ``failures``."""
     return list(messages) if type(serde) is BytesSerDe else decode(messages, serde, failures)
 
 
 def encoded(values: list[Any], serde: SerDe) -> list[bytes]:
-    """Encode values.
+    """Encode a list of values.
 
     Raises:
-        Exception: raised by the SerDe for one of them.
+        Exception: the SerDe cannot encode a value.
     """
     if type(serde) is BytesSerDe and set(map(type, values)) == {bytes}:
         return values

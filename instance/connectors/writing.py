@@ -1,16 +1,15 @@
-"""Writes records to a sink, and decides about each: written, rejected, retried, dead-lettered or lost.
+"""Write records to a sink, and decide the outcome of each: written, rejected, retried or lost.
 
-Design: records are passed batch by batch, in order. The outcome of a batch is kept by record position and determines
-the next batch:
+Design: records are passed batch by batch, in order. Each outcome is recorded by position and determines the next batch:
 
-- A rejected record is retried alone up to `Rules.retries` times, with growing pauses. In order, the records before it
-  are written first and the following ones wait. Otherwise it is set aside until due, and others continue.
+- A rejected record is retried alone up to `Rules.retries` times, with growing pauses. In order, earlier records are
+  written first and later ones wait. Otherwise the record is set aside until it is due, and others continue.
 - A batch that fails with any other exception (a bug, or an error that the connector does not translate) is retried
-  record by record to find the culprit. With retries configured, this record counts as rejected; otherwise the instance
-  ends and names it: only rejected records go to the dead-letter topic.
-- Where each record may be written at most once, records of a failed call are lost, as they may have been written.
+  record by record to find the culprit. With retries configured, that record counts as rejected; otherwise the instance
+  ends and names it, because only rejected records go to the dead-letter topic.
+- With at most once, records of a failed call are lost, because they may have been written.
 
-Invariant: every position ends as exactly one of written, refused, lost and later, or the call raises.
+Invariant: every position ends up in exactly one of written, refused, lost and later, or the call raises.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from .session import AWAY, ConnectorSession, OpenFailed, Unwanted
 
 
 class WriteFailed(MagnetarError):
-    """The sink failed at a record with an error that does not determine what to do; the instance ends."""
+    """The sink failed at a record with an unspecific error; the instance ends."""
 
 
 class Rules(NamedTuple):
-    """Rules for records.
+    """How records are written and retried.
 
     Attributes:
-        in_order: whether a record waits for those before it.
-        at_most_once: whether a failed call is not repeated.
-        retries: number of retries of a rejected record.
+        in_order: whether a record waits for earlier ones.
+        at_most_once: whether a failed call is never repeated.
+        retries: maximum number of retries of a rejected record.
         retry_s: seconds between retries; 0 for pauses that grow from `FIRST_RETRY_S` to `LONGEST_RETRY_S`.
     """
 
@@ -51,7 +50,7 @@ class Rules(NamedTuple):
     retry_s: float = 0.0
 
     def pause_s(self, refusals: int) -> float:
-        """Return the pause of a record after a number of rejections."""
+        """Return the pause before the next retry after a number of rejections."""
         return pause_s(refusals, self.retry_s)
 
 
@@ -59,11 +58,11 @@ class Later(NamedTuple):
     """A rejected record to be retried.
 
     Attributes:
-        placed: the record.
+        placed: record to retry.
         size: message size in bytes.
-        refusals: number of rejections.
-        error: last error.
-        due_s: time of the retry, on the clock.
+        refusals: number of rejections so far.
+        error: last error of the sink.
+        due_s: time of the retry, by the writer's clock.
     """
 
     placed: Placed
@@ -78,10 +77,10 @@ class Outcome:
     """The outcome of records, by position.
 
     Attributes:
-        written: durable.
-        refused: will never be accepted; with the reason.
-        lost: may or may not be written, and are not retried; with the reason.
-        later: to be retried.
+        written: positions of durable records.
+        refused: records that will never be accepted, with the reason.
+        lost: records that may not have been written and are not retried, with the reason.
+        later: records to be retried.
     """
 
     written: list[int] = field(default_factory=list)
@@ -101,14 +100,14 @@ class RecordWriter:
         rules: Rules,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare.
+        """Create a writer for a sink.
 
         Args:
-            sink: takes records.
-            session: calls it.
-            batching: its batch limits.
-            rules: rules for rejected records.
-            clock: monotonic seconds.
+            sink: sink to write to.
+            session: calls the sink.
+            batching: batch limits of the sink.
+            rules: how records are written and retried.
+            clock: monotonic clock, in seconds.
         """
         self._sink = sink
         self._session = session
@@ -116,21 +115,21 @@ class RecordWriter:
         self._rules = rules
         self._clock = clock
         self._has_batches = type(sink).write_batch is not Sink.write_batch
-        self._due_s: dict[int, float] = {}  # of records that wait in order, by position
-        self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)  # for calls that are not repeated
+        self._due_s: dict[int, float] = {}  # due times of records that wait in order, by position
+        self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)  # for failed calls with at most once
 
     def write(self, records: Sequence[Placed], sizes: Sequence[int], outcome: Outcome) -> None:
-        """Write records in order, and record each outcome in ``outcome``, even if this raises.
+        """Write records in order; outcomes are recorded in ``outcome`` even if this raises.
 
         Args:
-            records: may be empty.
+            records: records to write; may be empty.
             sizes: message sizes in bytes.
-            outcome: empty.
+            outcome: empty outcome to fill.
 
         Raises:
-            InstanceStopping: records in no list are not written, because the instance is stopping.
-            Unwanted: records in no list are not written, because they are no longer wanted.
-            WriteFailed: the first record in no list made the sink fail.
+            InstanceStopping: the instance is stopping; records without an outcome are not written.
+            Unwanted: the records are no longer wanted; records without an outcome are not written.
+            WriteFailed: the sink failed at the first record without an outcome.
             OpenFailed: the sink cannot be opened.
         """
         for run in runs_within(sizes, self._batching.records if self._has_batches else 1, self._batching.size):
@@ -138,7 +137,7 @@ class RecordWriter:
             self._write_run(list(zip(records[run], sizes[run], strict=True)), {}, outcome)
 
     def write_again(self, later: Later, outcome: Outcome) -> None:
-        """Retry a rejected record; raises as `write` does."""
+        """Retry a rejected record; raises the same errors as `write`."""
         position = later.placed.position
         self._write_run([(later.placed, later.size)], {position: later.refusals}, outcome)
 
@@ -156,7 +155,7 @@ class RecordWriter:
                 written = min(max(error.written, 0), index)
                 outcome.written += positions[:written]
                 self._refused(left, index, error, refusals, outcome)
-                del left[:written]  # before the rejected one, which alone may be gone already
+                del left[:written]  # those before the rejected record, which `_refused` may have removed
                 continue
             except (Unwanted, OpenFailed, StateUnavailable):
                 raise  # the error does not concern a single record
@@ -178,7 +177,7 @@ class RecordWriter:
             del left[:count]
 
     def _count(self, left: Sequence[tuple[Placed, int]], refusals: dict[int, int], alone: set[int]) -> int:
-        """Return the number of records in the next call."""
+        """Return the number of records for the next call."""
         if not self._has_batches or left[0][0].position in alone:
             return 1
         for index, (placed, _) in enumerate(left):
@@ -201,7 +200,7 @@ class RecordWriter:
         refusals: dict[int, int],
         outcome: Outcome,
     ) -> None:
-        """Handle a rejection: the record is dead-lettered, set aside, or retried in place after a pause."""
+        """Handle a rejection: dead-letter the record, set it aside, or retry it in place after a pause."""
         placed, size = left[index]
         count = refusals[placed.position] = refusals.get(placed.position, 0) + 1
         if count > self._rules.retries:
@@ -218,7 +217,7 @@ class RecordWriter:
 
 def _why(record: Record, error: Exception) -> str:
     return (
-        f"the sink failed at message {record.message_id} of {record.topic}: {text_of(error)}; it is given again after"
-        " each start. Correct the sink, or set maxMessageRetries, and it goes to the dead-letter topic after so many"
-        f" tries\n{format_error(error)}"
+        f"the sink failed at message {record.message_id} of {record.topic}: {text_of(error)}; it is redelivered at each"
+        " start. Fix the sink, or set maxMessageRetries to send the message to the dead-letter topic after that many"
+        f" retries\n{format_error(error)}"
     )

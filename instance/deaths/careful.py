@@ -1,10 +1,10 @@
-"""Calls a function carefully after its process ended during a call, to find the message that ends it.
+"""Call a function carefully after its process has ended during a call, to find the message that ends it.
 
-See `record` for how it is found. A run after an unexpected end is careful: it starts with calls of single messages, and
-continues with calls of the usual size. Once as many messages have been processed as an instance may have held, it is as
-fast as any other.
+`record` describes the search. A run after an unexpected end is careful: it starts with calls of single messages, and
+continues with calls of the usual size. Once it has processed as many messages as an instance may have held, it is as
+fast as any other run.
 
-In a process shared by functions, its end is charged only to a call that had the process to itself (`Turns`).
+In a process shared by functions, a death is attributed only to a call that had the process to itself (`Turns`).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from .journal import CallJournal
 from .record import DeathRecord, Message, Tried, ranges_of
 
 SUFFIX = ".calls"
-"""Suffix of the journal, beside the instance's log."""
+"""File name suffix of the journal, which is next to the instance's log."""
 ALONE_MESSAGES = 1000
 ALONE_S = 5.0
-"""How many messages are called one by one at first, and for how long."""
+"""Number of messages processed one by one at the start, and time limit for that."""
 SUSPECTS_MAX = HELD_MESSAGES_MAX + HELD_MESSAGES_MAX // 2
-"""Messages that may have been in flight: an instance takes whole entries up to this limit."""
+"""Maximum number of messages that may have been in flight; instances take whole entries."""
 
 
 class CarefulCalls:
-    """Records an instance's calls, on the function's thread except `died` and `close`.
+    """Records an instance's calls, on the function's thread except for `died` and `close`.
 
     Attributes:
-        is_on: whether calls are recorded; if so, they use `call`, or `begin` and its result.
+        is_on: whether calls are recorded; if so, use `call` or `in_flight` for each call.
     """
 
     def __init__(self, core: InstanceCore, retries: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare; `open` follows.
+        """Create the recorder; call `open` before use.
 
         Args:
-            core: of the instance.
-            retries: number of retries of a message.
-            clock: monotonic seconds.
+            core: the instance's core.
+            retries: maximum number of retries of a message.
+            clock: monotonic clock, in seconds.
         """
         self.is_on = False
         self._core = core
@@ -60,24 +60,24 @@ class CarefulCalls:
         self._began_s: float | None = None
 
     def open(self) -> None:
-        """Determine how the previous run ended, and start recording if that was during a call."""
+        """Determine how the previous run ended, and start recording if it ended during a call."""
         core = self._core
         try:
             self.is_on = self._take_over()
             self._journal.start(self._record, is_recording=self.is_on)
         except OSError as error:
-            core.report("WARNING", f"messages that end the process are not counted: {error}")
+            core.report("WARNING", f"cannot record which messages end the process: {error}")
         self._suspects = self._record.suspects()
 
     def _take_over(self) -> bool:
-        """Charge the end of the previous run, and return whether this one must be careful."""
+        """Attribute the end of the previous run to a message, and return whether this run must be careful."""
         spec, found = self._core.spec, self._journal.read()
         if found is None:
             return False
         self._record = found.record
         shares = self._core.turns is not None
         reason = found.reason or spec.died_of or ("the worker's process ended" if shares else "")
-        if not reason:  # it ended with its worker
+        if not reason:  # the process ended together with its worker
             return bool(found.calls or self._record.deaths or self._record.tried)
         culprit = self._record.died(reason, found.calls)
         if culprit is not None:
@@ -88,12 +88,12 @@ class CarefulCalls:
         topic, ledger, entry, index = culprit
         tried = self._record.tried[culprit]
         self._core.system_failed(
-            f"message {ledger}:{entry}:{index} of {topic} ended the process in try {tried.times} of"
+            f"message {ledger}:{entry}:{index} of {topic} ended the process in attempt {tried.times} of"
             f" {self._retries + 1}: {tried.reason}"
         )
 
     def tried(self) -> dict[Message, int]:
-        """Return how often each message has ended the process, without the try that giving it up counts as."""
+        """Return how often each message has ended the process, excluding the attempt counted when it is given up."""
         return {message: tried.times - (tried.times > self._retries) for message, tried in self._record.tried.items()}
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class CarefulCalls:
         return 0 if tried is None else tried.times
 
     def given_up(self, unit: Unit, position: int) -> ProcessEnded | None:
-        """Return why the message at a position was given up, or None."""
+        """Return why the message at a position has been given up, or None."""
         if not self._record.tried:
             return None
         message = _message(unit, position)
@@ -115,7 +115,7 @@ class CarefulCalls:
         return _failure(tried) if tried.times > self._retries else None
 
     def is_alone(self, unit: Unit, position: int) -> bool:
-        """Return whether the message at a position must be the only one in flight."""
+        """Return whether no other message may be in flight with the one at a position."""
         if self._called < ALONE_MESSAGES:
             now_s = self._clock()
             if self._began_s is None:
@@ -176,7 +176,7 @@ class CarefulCalls:
             self._count(end - position)
 
     def _count(self, messages: int) -> None:
-        """Count messages whose call has ended, and stop recording after all suspects."""
+        """Count messages whose call has ended, and stop recording when all suspects have been processed."""
         self._called += messages
         if self.is_on and self._called >= SUSPECTS_MAX << self._record.periods:
             self.is_on = False
@@ -184,19 +184,19 @@ class CarefulCalls:
             try:
                 self._journal.start(self._record, is_recording=False)
             except OSError as error:
-                self._core.report("WARNING", f"messages that end the process are not counted: {error}")
+                self._core.report("WARNING", f"cannot record which messages end the process: {error}")
 
     # -- the end --------------------------------------------------------------------------------------------------
 
     def died(self, reason: str) -> None:
-        """Charge the end of this run to the messages in flight (from any thread)."""
+        """Attribute the end of this run to the messages in flight (from any thread)."""
         self._journal.died(reason)
 
     def close(self, *, is_abandoned: bool) -> None:
         """Record that the instance was stopped (from any thread).
 
         Args:
-            is_abandoned: a call has not ended; if the process now ends without a stop request, that call is to blame.
+            is_abandoned: whether a call is still running; it is blamed if the process now ends without a stop request.
         """
         if is_abandoned and self._core.turns is None:
             self._journal.leave()

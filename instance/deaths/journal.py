@@ -1,7 +1,7 @@
-"""The file beside an instance's log that outlives its process: the record of its deaths, and the calls in flight.
+"""A file next to an instance's log with the record of its deaths and the calls in flight.
 
 The first line is the record. While calls are recorded, a line is appended at the start and end of each call. The file
-is not synced: it must survive the process, not the machine. An instance that is stopped removes it.
+is not synced: it must survive the process, not the machine. An instance that is stopped removes the file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _READ_MAX = 16 * SIZE_MAX
 
 
 class Found(NamedTuple):
-    """The file of an earlier run.
+    """The journal of an earlier run.
 
     Attributes:
         record: deaths before that run.
         calls: calls in flight; None if not recorded.
-        reason: why the run ended, if it recorded that, else empty.
+        reason: why the run ended, if recorded, else empty.
     """
 
     record: DeathRecord
@@ -37,10 +37,10 @@ class Found(NamedTuple):
 
 
 class CallJournal:
-    """Writes the file; calls may begin and end on one thread, and the file may be closed on another."""
+    """Writes the journal; it may be closed on another thread than the one that records calls."""
 
     def __init__(self, path: Path) -> None:
-        """Prepare; nothing is read or written yet."""
+        """Create a journal without reading or writing the file."""
         self._path = path
         self._file = -1
         self._size = 0
@@ -51,7 +51,7 @@ class CallJournal:
         self._lock = threading.Lock()
 
     def read(self) -> Found | None:
-        """Return the file of an earlier run, or None.
+        """Return the journal of an earlier run, or None.
 
         Raises:
             OSError: the file cannot be read.
@@ -64,11 +64,11 @@ class CallJournal:
         return _found(lines)
 
     def start(self, record: DeathRecord, *, is_recording: bool) -> None:
-        """Rewrite the file.
+        """Rewrite the file, and start recording if requested.
 
         Args:
             record: the deaths so far.
-            is_recording: whether calls follow.
+            is_recording: whether calls will be recorded.
 
         Raises:
             OSError: the file cannot be written.
@@ -113,7 +113,7 @@ class CallJournal:
                 self._append(f'["-", {number}]')
 
     def died(self, reason: str) -> None:
-        """Record why the instance ends with calls in flight; later changes are ignored."""
+        """Record why the instance ends with calls in flight, and ignore later changes."""
         with self._lock:
             self._append(json.dumps(["died", reason]))
             self._leave()
@@ -121,27 +121,27 @@ class CallJournal:
     def _append(self, line: str) -> None:
         if self._file < 0:
             return
-        with contextlib.suppress(OSError):  # on a full disk the next death is charged to no message
+        with contextlib.suppress(OSError):  # if the disk is full, the next death is not attributed to a message
             self._size += os.write(self._file, f"{line}\n".encode())
             if self._size > SIZE_MAX:
                 self._rewrite()
 
     def stop(self) -> None:
-        """Remove the file, or keep only the record if a message is still suspected or was proven."""
+        """Remove the file, or keep only the record if it has suspected or proven messages."""
         with self._lock:
             if self._file < 0:
                 return
             self._open.clear()
             with contextlib.suppress(OSError):
                 if self._record.tried or (self._record.deaths and self._is_recording):
-                    self._is_recording = True  # nothing was in flight
+                    self._is_recording = True  # no calls were in flight
                     self._rewrite()
                 else:
                     self._path.unlink()
             self._leave()
 
     def leave(self) -> None:
-        """Leave the file unchanged."""
+        """Close the file and leave it unchanged."""
         with self._lock:
             self._leave()
 

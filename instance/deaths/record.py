@@ -1,10 +1,11 @@
-"""The record of calls during which the process ended: suspected messages, and proven ones.
+"""Record the calls during which the process ended, with suspected and proven messages.
 
 A call that ends its process leaves no exception behind, so its message is identified by the calls in flight:
 
 1. Nothing is recorded in normal operation, so the first death names no message.
-2. The next run records the messages in flight. If there is only one, it is proven, and earlier deaths are charged to
-   it, too. If there are several, each is called alone from then on.
+1. Calls are not recorded in normal operation, so the first death has no messages.
+2. The next run records the messages in flight. If there is only one, it is proven, and earlier deaths are attributed to
+   it, too. If there are several, each is processed alone from then on.
 3. The function is not called again with a proven message without retries left.
 """
 
@@ -30,7 +31,7 @@ class Call(NamedTuple):
     """A call that was in flight.
 
     Attributes:
-        ranges: its messages.
+        ranges: messages of the call.
         is_alone: whether no other recorded call was in flight in its process.
     """
 
@@ -39,10 +40,10 @@ class Call(NamedTuple):
 
 
 class Death(NamedTuple):
-    """An end of the process that was charged to no message.
+    """A death of the process that is not attributed to a message.
 
     Attributes:
-        reason: how it ended.
+        reason: how the process ended.
         ranges: messages in flight; None if not recorded.
     """
 
@@ -51,11 +52,11 @@ class Death(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A message that has ended its process.
+    """How often a message has ended its process.
 
     Attributes:
-        times: how often.
-        reason: how the process ended the last time.
+        times: number of times.
+        reason: how the process ended last.
     """
 
     times: int
@@ -69,7 +70,7 @@ class DeathRecord:
     Attributes:
         deaths: deaths without a culprit.
         tried: proven messages.
-        periods: how often the process ended after recording had been stopped too early.
+        periods: how often the process ended because recording was stopped too early.
     """
 
     deaths: list[Death] = field(default_factory=list)
@@ -77,7 +78,7 @@ class DeathRecord:
     periods: int = 0
 
     def died(self, reason: str, calls: Sequence[Call] | None) -> Message | None:
-        """Record a death, and return the message that it proves guilty, or None.
+        """Record a death, and return the message that is proven to be its cause, or None.
 
         Args:
             reason: how the process ended.
@@ -88,8 +89,8 @@ class DeathRecord:
             self._add(Death(reason, None))
             return None
         if not calls:
-            # No call of the function was in flight. In a shared process another function caused the earlier deaths,
-            # too.
+            # No call of this function was in flight: in a shared process, another function also caused the earlier
+            # deaths.
             self.deaths = [death for death in self.deaths if death.ranges is not None]
             return None
         culprit = _only_message(calls)
@@ -108,27 +109,27 @@ class DeathRecord:
         self.deaths = [*self.deaths[1 - DEATHS_MAX :], death]
 
     def suspects(self) -> set[Message]:
-        """Return the messages to be called alone."""
+        """Return the messages that must be processed alone."""
         ranges = [one for death in self.deaths for one in death.ranges or ()]
         return {*self.tried, *_messages(ranges)}
 
     def passed(self, seen: Collection[Message]) -> None:
-        """Record that all messages that may have been in flight were processed again without a death.
+        """Record that all messages that may have been in flight were reprocessed without a death.
 
         Args:
-            seen: proven messages that were called, or given up, since.
+            seen: proven messages that were processed or given up since.
         """
         self.tried = {message: tried for message, tried in self.tried.items() if message not in seen}
-        self.deaths = self.deaths[-1:]  # so that a following death shows that it was too early
+        self.deaths = self.deaths[-1:]  # so that another death shows that this was too early
 
     def to_json(self) -> str:
-        """Return the record as one line."""
+        """Return the record as one line of JSON."""
         tried = [(*message, *tried) for message, tried in self.tried.items()]
         return json.dumps({"periods": self.periods, "deaths": self.deaths, "tried": tried})
 
 
 def from_json(text: str) -> DeathRecord:
-    """Parse a line written by `DeathRecord.to_json`; anything else gives an empty record."""
+    """Parse a line written by `DeathRecord.to_json`; return an empty record for an invalid line."""
     try:
         values = json.loads(text)
         deaths = [
@@ -148,14 +149,14 @@ def range_of(values: Any) -> Range:
     """Parse a range from JSON.
 
     Raises:
-        ValueError, TypeError: it is invalid.
+        ValueError, TypeError: the values are not a range.
     """
     topic, ledger, entry, first, last = values
     return (str(topic), int(ledger), int(entry), int(first), int(last))
 
 
 def ranges_of(messages: Iterable[Message]) -> list[Range]:
-    """Return sorted messages as ranges, one for each run of messages of an entry."""
+    """Group sorted messages into ranges of consecutive messages of an entry."""
     ranges: list[Range] = []
     for topic, ledger, entry, index in messages:
         if ranges and ranges[-1][:3] == (topic, ledger, entry):
@@ -174,7 +175,7 @@ def _holds(ranges: Sequence[Range], message: Message) -> bool:
 
 
 def _only_message(calls: Sequence[Call]) -> Message | None:
-    """Return the message in flight if there was only one, else None."""
+    """Return the only message in flight, or None if there were several."""
     if len(calls) != 1 or not calls[0].is_alone or len(calls[0].ranges) != 1:
         return None
     topic, ledger, entry, first, last = calls[0].ranges[0]

@@ -1,1 +1,1 @@
-"""EFFECTIVELY_ONCE: each input's outputs and state changes exist exactly once, whatever crashes in between."""
+"""EFFECTIVELY_ONCE: each input's outputs and state changes take effect exactly once, even after crashes."""

@@ -1,15 +1,15 @@
-"""One activation of an input partition: recovery, intake, publishing, acknowledging, handover.
+"""One activation of an input partition: recovery, intake, publishing, acknowledgement and handover.
 
-Start: take the partition's lock, open the producer of the output topic, read the partition's last commit from the state
-store, and publish the remaining outbox. Only then is input taken, and none up to the position already done: the higher
-one of the last commit and of our producer's last message known to the broker's deduplication.
+Start: acquire the partition's lock, open the producer of the output topic, read the partition's last commit from the
+state store, and publish the remaining outbox. Only then take input, skipping entries up to the position already done:
+the last commit, or our producer's last message known to the broker's deduplication, whichever is higher.
 
 Invariants: results arrive in the order of their positions and are settled in that order, so acknowledging the position
-of the last settled one acknowledges nothing unfinished. Input is acknowledged after its outputs are stored.
+of the last settled one acknowledges no unfinished entry. Input is acknowledged after its outputs are stored.
 
 End, while connected: work in progress is finished, because no other instance can start before our producers are closed
-and the lock is released. Without a connection: unsent results are dropped and processed again later; results on their
-way to the state store are still committed, unless another instance was faster.
+and the lock is released. Without a connection: unsent results are dropped and reprocessed later; results in flight to
+the state store are still committed, unless another instance has taken over.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from .work import Result, position_in
 if TYPE_CHECKING:
     from .effectively_once import EffectivelyOnce
 
-HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
-LOOK_S = 0.2  # interval of checking the connection
+HELD_MESSAGES_MAX = 100_000  # higher than elsewhere, because entries are held until their results are published
+LOOK_S = 0.2  # interval between checks of the connection
 
 
 class Activation:
-    """One activation of one partition; also the `Source` seen by the function's thread.
+    """One activation of one partition; also the `Source` of the function's thread.
 
     Attributes:
         topic: full name of the partition.
-        serde: decodes its messages.
-        producer_name: name of all its producers.
-        is_over: set when the partition was taken away.
-        in_flight: entries that were taken and are not settled.
+        serde: decodes the partition's messages.
+        producer_name: name of all producers of the partition.
+        is_over: whether the partition was lost.
+        in_flight: number of entries taken and not settled.
         confirmed: position up to which the broker has confirmed all acknowledgements.
-        ledger: its commits.
+        ledger: the partition's commits.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Activation:
         producer_name: str,
         confirmed: Position | None,
     ) -> None:
-        """Prepare.
+        """Create an activation; `serve` starts it.
 
         Args:
-            owner: the instance.
+            owner: settlement of the instance.
             consumer: consumer of the partition.
-            serde: decodes its messages.
-            producer_name: name of all its producers.
-            confirmed: that of the previous activation.
+            serde: decodes the partition's messages.
+            producer_name: name of all producers of the partition.
+            confirmed: confirmed position of the previous activation.
         """
         self.topic = consumer.topic
         self.serde = serde
@@ -96,14 +96,14 @@ class Activation:
 
     @property
     def waits_for(self) -> str:
-        """Why the activation cannot begin; empty if it can."""
+        """Why the activation cannot start, or an empty string."""
         waits_for = self._outputs.waits_for or (self._lock.waits_for if self._lock is not None else "")
-        return f"{self.topic} waits for the instance that had it before: {waits_for}" if waits_for else ""
+        return f"{self.topic} is waiting for its previous instance: {waits_for}" if waits_for else ""
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Begin, then take input until cancelled, or until the partition is lost.
+        """Start, then take input until cancelled or until the partition is lost.
 
         Cancellation: call `leave` afterwards.
 
@@ -121,7 +121,7 @@ class Activation:
         if self._done is not None:
             self._acknowledge()
         held, consumer, resumed = owner.held, self._consumer, owner.resumed(self.topic)
-        # Entries that arrive after the partition was lost, even if it is ours again, belong to the next activation.
+        # Entries that arrive after the partition was lost belong to the next activation, even if it was regained.
         while not self.is_over:
             await held.room.wait()
             await resumed.wait()
@@ -133,7 +133,7 @@ class Activation:
                 await consumer.arrival()
 
     async def _stored_directly(self, topic: str) -> Position | None:
-        """Return the highest position whose outputs the broker has, or None."""
+        """Return the highest position whose outputs the broker has stored, or None."""
         done = await self._stored_under(topic, FIRST_SEGMENT)
         _, acknowledged = await self._consumer.last_and_mark_delete()
         for segment in segments_after(None if acknowledged is None else Position(*acknowledged[:2])):
@@ -148,7 +148,7 @@ class Activation:
         return segment.position(last) if last >= 0 else None
 
     async def _recover(self, committer: Committer) -> None:
-        """Load the last commit of the partition, and publish outputs that may not have been published."""
+        """Load the last commit of the partition, and publish outputs that may be unpublished."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Opened] = loop.create_future()
 
@@ -167,10 +167,10 @@ class Activation:
             self._done = opened.position
 
     async def _publish_leftovers(self, rows: Sequence[OutboxEntry]) -> None:
-        """Publish outbox entries that are not on their topics yet, and wait until they are stored."""
+        """Publish outbox entries that are missing on their topics, and wait until they are stored."""
         loop = asyncio.get_running_loop()
         waiting: list[asyncio.Future[None]] = []
-        # The broker forgets producers that were idle for hours. Everything before the cursor was published before.
+        # The broker forgets producers after hours without messages. Outputs up to the cursor were published before.
         _, acknowledged = await self._consumer.last_and_mark_delete()
         for row in rows:
             last = (await self._outputs.open(row.topic, segment_of(row.position))).last_sequence_id
@@ -189,23 +189,23 @@ class Activation:
         if self._taken is not None and position <= self._taken:
             if self._done is not None and position <= self._done:
                 self._skip(entry, position, self._done)
-            return  # entries in progress are acknowledged when done
+            return  # entries in progress will be acknowledged when done
         self._taken = position
         self.in_flight += 1
         self._owner.held.add(position_of(entry), entry)
         self._owner.process((self, entry))
 
     def _skip(self, entry: ReceivedEntry, position: Position, done: Position) -> None:
-        """Acknowledge a redelivered entry that is already done, and check why it was redelivered."""
+        """Acknowledge a redelivered entry that was already processed, and check why it was redelivered."""
         self._skipped_messages += entry.num_messages
         is_confirmed = self.confirmed is not None and position <= self.confirmed
-        # An acknowledgement may have been lost, but only for entries that were in progress at the same time.
+        # A few acknowledgements may have been lost, but no more than those of entries in progress.
         if is_confirmed or self._skipped_messages > 2 * HELD_MESSAGES_MAX + entry.num_messages:
             self._owner.moved_back(self.topic, position, done)
         self._acknowledge()
 
     def skipped(self, entry: ReceivedEntry) -> None:
-        """Take back an unprocessed entry, because the partition was taken away."""
+        """Release an unprocessed entry, because the partition was lost."""
         self._let_go(entry)
 
     def _let_go(self, entry: ReceivedEntry) -> None:
@@ -218,11 +218,11 @@ class Activation:
 
     @property
     def accepts_commits(self) -> bool:
-        """Whether a result may be committed: not after an earlier one was given up."""
+        """Whether results may be committed, which is not allowed after one was given up."""
         return not self._has_given_up
 
     def publish(self, result: Result) -> None:
-        """Send the outputs of a result that is direct or committed."""
+        """Send the outputs of a direct or committed result."""
         if self._is_abandoned:
             self._give_up(result)
             return
@@ -234,7 +234,7 @@ class Activation:
             self._settle_soon()
 
     def _give_up(self, result: Result) -> None:
-        """Drop a result whose input, or whose rows in the outbox, are processed again later."""
+        """Drop a result whose input or outbox rows will be processed later."""
         if result.is_direct:
             self._has_given_up = True
         self._owner.flow.left([result], False)
@@ -249,7 +249,7 @@ class Activation:
             self._settle_soon()
 
     def _settle_soon(self) -> None:
-        """Settle in this turn of the loop, once for all receipts that arrive in it."""
+        """Schedule settling, once for all receipts of this loop iteration."""
         if not self._is_settling:
             self._is_settling = True
             asyncio.get_running_loop().call_soon(self._settle)
@@ -259,10 +259,10 @@ class Activation:
         try:
             self._settle_in_order()
         except Exception as error:  # noqa: BLE001  called by the event loop, where an exception would be lost
-            self._owner.end(f"{self.topic}: what is done cannot be settled: {error!r}")
+            self._owner.end(f"{self.topic}: cannot settle finished results: {error!r}")
 
     def _settle_in_order(self) -> None:
-        """Acknowledge the inputs whose outputs are all stored, as long as they are consecutive."""
+        """Acknowledge consecutive inputs whose outputs are all stored."""
         unsettled = self._unsettled
         settled: list[Result] = []
         while unsettled and not unsettled[0].waiting_for:
@@ -282,7 +282,7 @@ class Activation:
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Acknowledge settled inputs soon, several at once."""
+        """Schedule one acknowledgement for all settled inputs."""
         if not self._acknowledges:
             self._acknowledges = True
             asyncio.get_running_loop().call_soon(self._acknowledge_done)
@@ -300,7 +300,7 @@ class Activation:
             self.confirmed = position
 
     def clear_outbox(self) -> None:
-        """Make the state store delete published outputs, unless work in progress will do it anyway."""
+        """Make the state store delete published outputs, unless work in progress does so anyway."""
         committer, ledger = self._owner.committer, self.ledger
         if committer is not None and not self.in_flight and ledger.cleared != ledger.published:
             committer.clear(ledger)
@@ -308,7 +308,7 @@ class Activation:
     # -- ending ---------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Wait until no work is in progress, and its input is acknowledged. Cancellation: safe."""
+        """Wait until all work is finished and its input is acknowledged. Cancellation: safe."""
         while self.in_flight:
             self._settled.clear()
             await self._settled.wait()
@@ -317,7 +317,7 @@ class Activation:
             await self._consumer.flush_acks()
 
     async def leave(self) -> None:
-        """Finish or give up work in progress, and let the next owner begin.
+        """Finish or abandon work in progress, and release the partition for the next owner.
 
         Cancellation: producers and lock are still released.
         """
@@ -335,7 +335,7 @@ class Activation:
             await self.close()
 
     async def abandon(self) -> None:
-        """Give up unstored results."""
+        """Abandon unstored results."""
         if not self._is_abandoned:
             self._is_abandoned = True
             await self._outputs.close()
@@ -349,10 +349,10 @@ class Activation:
 
 
 def _why_not_stored(row: OutboxEntry, error: BaseException) -> str:
-    text = f"outputs of input entry {row.position} were not stored on {row.topic}: {type(error).__name__}: {error}"
+    text = f"cannot store outputs of input entry {row.position} on {row.topic}: {type(error).__name__}: {error}"
     if isinstance(error, NotAllowed):
         text += (
-            f"; once the broker takes them, run `functions reset-cursor` with message id {row.position}: what came"
-            " behind is stored already, and deduplication would drop them"
+            f"; when the broker accepts them, run `functions reset-cursor` with message id {row.position}: later"
+            " outputs are already stored, and deduplication would drop these"
         )
     return text

@@ -1,12 +1,12 @@
-"""The thread that commits results to the state store: position, changes and outputs of an input partition in one step.
+"""Commit results to the state store: position, changes and outputs of an input partition in one step.
 
-Design: one commit is in flight at a time, and results waiting meanwhile are merged into the next commit of their
+Design: one commit is in flight at a time, and results that wait meanwhile are merged into the next commit of their
 partition. The order matters: a function's reads include uncommitted changes, so a result may depend on changes of an
 earlier result, even of another partition, and must not be committed before it. Uncommitted increments are never read
-(the session waits for their commit), so results that wrote nothing may be overtaken, but only by others that wrote
-nothing: a write replaces increments, so an earlier increment must not follow it.
+(the session waits for their commit), so results without writes may be overtaken, but only by others without writes: a
+write replaces increments, so an earlier increment must not follow it.
 
-A commit expects the position that this instance committed last. If the store has another one, another instance has
+A commit expects the position that this instance committed last. If the store has another position, another instance has
 taken over; this one is then fenced and must stop.
 """
 
@@ -27,7 +27,7 @@ from ..state.session import StateSession
 from ..stopping import InstanceStopping
 from .work import Result
 
-COMMIT_ROWS_MAX = 10_000  # changes and output entries; other functions wait for a commit
+COMMIT_ROWS_MAX = 10_000  # changes and output entries; other functions wait during a commit
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -36,10 +36,10 @@ class Ledger:
     """The commits of one input partition during one activation.
 
     Attributes:
-        partition: full name.
-        position: last commit; used by the committer.
-        published: outputs up to this position are published; used by the event loop.
-        cleared: last published position that was reported to the store; used by the committer.
+        partition: full name of the partition.
+        position: last committed position; used by the committer.
+        published: position up to which outputs are published; used by the event loop.
+        cleared: last published position reported to the store; used by the committer.
     """
 
     partition: str
@@ -54,7 +54,7 @@ Committed = Callable[[Sequence[Result], BaseException | None], None]
 
 @dataclass(slots=True)
 class _Job:
-    """One step for the thread: open a partition, commit a result, or delete published outputs from the outbox."""
+    """One job: open a partition, commit a result, or delete published outputs from the outbox."""
 
     ledger: Ledger
     result: Result | None = None
@@ -62,12 +62,12 @@ class _Job:
 
     @property
     def writes(self) -> bool:
-        """Whether later results may depend on it."""
+        """Whether later results may depend on this job."""
         return self.result is not None and self.result.changes is not None and bool(self.result.changes.values)
 
     @property
     def amount(self) -> tuple[int, int]:
-        """The amount to write, in rows and bytes."""
+        """Number of rows and bytes to write."""
         if self.result is None:
             return 0, 0
         changes, rows, size = self.result.changes, len(self.result.rows), self.result.size
@@ -75,7 +75,7 @@ class _Job:
 
 
 class Committer(WritingThread[_Job]):
-    """Commits results in order."""
+    """Commits results in order, on its own thread."""
 
     def __init__(
         self,
@@ -86,15 +86,15 @@ class Committer(WritingThread[_Job]):
         writer: bytes,
         committed: Committed,
     ) -> None:
-        """Prepare.
+        """Create a committer; the first job starts its thread.
 
         Args:
             name: thread name.
-            function: the function's incarnation, see `incarnation_of`.
-            retries: makes the calls; used only by this thread.
-            session: forgets committed changes.
-            writer: id with which the session reads, see `TableClient.commit`.
-            committed: called with each commit, on this thread, and with the error if it failed permanently.
+            function: the function's incarnation (`incarnation_of`).
+            retries: calls the state store; used only by this thread.
+            session: session that forgets committed changes.
+            writer: writer id of the session (`TableClient.commit`).
+            committed: called on this thread after each commit, with the error if it failed permanently.
         """
         super().__init__(name, retries)
         self._function = function
@@ -112,7 +112,7 @@ class Committer(WritingThread[_Job]):
         self._put(_Job(ledger, result))
 
     def clear(self, ledger: Ledger) -> None:
-        """Make the store delete published outputs; the next commit does so anyway."""
+        """Make the store delete published outputs without waiting for the next commit."""
         self._put(_Job(ledger))
 
     def _run(self) -> None:
@@ -127,15 +127,15 @@ class Committer(WritingThread[_Job]):
                 if first.opening is not None:
                     self._open(first.ledger, first.opening)
                 elif not self._commit([first, *self._take_mergeable(first)]):
-                    return  # later results must not be committed without it
+                    return  # later results must not be committed after a failure
             except InstanceStopping:
-                return  # uncommitted results are processed again
+                return  # uncommitted results are reprocessed
             except Exception as error:  # noqa: BLE001  the last handler of this thread
                 self._committed((), error)
                 return
 
     def _take_mergeable(self, first: _Job) -> list[_Job]:
-        """Take the jobs from the queue that can be committed together with its first one."""
+        """Remove and return the queued jobs that can be committed together with the first one."""
         taken: list[_Job] = []
         kept: deque[_Job] = deque()
         rows, size = first.amount
@@ -171,7 +171,7 @@ class Committer(WritingThread[_Job]):
         results = [job.result for job in jobs if job.result is not None]
         error = self._try(ledger, results)
         if isinstance(error, StateRefused) and len(results) > 1:
-            # One of them caused it; those before it are committed.
+            # Find the result that was refused; those before it are committed.
             for result in results:
                 error = self._try(ledger, [result])
                 self._committed([result], error)
@@ -183,7 +183,7 @@ class Committer(WritingThread[_Job]):
         return error is None
 
     def _try(self, ledger: Ledger, results: Sequence[Result]) -> BaseException | None:
-        """Commit results and return why that failed, or None."""
+        """Commit results; return the error, or None."""
         layers = [result.changes for result in results if result.changes is not None]
         changes = changes_of(merge(layers)) if layers else []
         rows: list[OutboxEntry] = [row for result in results for row in result.rows]
@@ -200,7 +200,7 @@ class Committer(WritingThread[_Job]):
                 )
             )
         except FencedByPosition as error:
-            return error if results else None  # without results nothing is lost
+            return error if results else None  # without results, nothing is lost
         except MagnetarError as error:
             return error
         ledger.position = new
@@ -211,10 +211,10 @@ class Committer(WritingThread[_Job]):
 
 
 class ExactState(StateBinding):
-    """One instance's state under EFFECTIVELY_ONCE.
+    """One instance's state with EFFECTIVELY_ONCE.
 
     Attributes:
-        committer: stores its changes, with positions and outputs.
+        committer: stores state changes together with positions and outputs.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class ExactState(StateBinding):
         report: Callable[[str, str], None],
         committed: Committed,
     ) -> None:
-        """Prepare the state of the instance ``name``; see `StateBinding`, and `Committer` for the other arguments."""
+        """Create the state of the instance ``name``, with the arguments of `StateBinding` and `Committer`."""
         super().__init__(store, table, report)
         self.committer = Committer(
             f"commits of {name}", function, self._writes, self.session, self._writer_id, committed

@@ -1,12 +1,12 @@
-"""EffectivelyOnce: connects partitions, state and outputs; `activation` decides the acknowledgements.
+"""Settlement of EFFECTIVELY_ONCE: connects partitions, state and outputs; `activation` acknowledges input.
 
     input → activation → function's thread → result ─ direct ────────────────────→ output → receipt → acknowledgement
                                                     └ committer → state store ──→ output → receipt → acknowledgement
 
-A result is sent *directly* while the function only returns messages for one topic without partitions: the broker's
-deduplication alone makes them exact, because the same input always has the same sequence id. With anything more (state,
-other topics, several entries), all later results are committed to the state store, the *outbox*: the result of an input
-is then fixed, and its publication is retried until it succeeds.
+A result is sent *directly* while the function only returns messages for one unpartitioned topic: the broker's
+deduplication alone makes them exact, because the same input always has the same sequence id. As soon as a result needs
+more (state, other topics, several entries), all later results are committed to the state store, the *outbox*: the
+result of an input is then fixed, and publishing it is retried until it succeeds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PARTITIONS_S = 60.0
 
 
 class EffectivelyOnce:
-    """Settles results; see `ports.Settlement`.
+    """Settlement that commits or sends each result exactly once.
 
     Attributes:
         endpoints: opens outputs.
@@ -62,13 +62,13 @@ class EffectivelyOnce:
         held: limits the entries in progress.
         committer: commits results; None without a state store.
         direct_topic: full name of the output topic if outputs may be sent to it directly, otherwise empty.
-        flow: called with completed results.
-        process: passes an entry to the function's thread.
-        end: stops the instance with a reason.
+        flow: receives completed results.
+        process: passes entries to the function's thread.
+        end: ends the instance with a reason.
     """
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is opened yet.
+        """Create the settlement without opening anything.
 
         Raises:
             InvalidConfig: the state store's URL is invalid.
@@ -111,12 +111,12 @@ class EffectivelyOnce:
     # -- opening and closing --------------------------------------------------------------------------------------
 
     def session(self) -> StateSession | None:
-        """Return the function's state, or None; as `ports.Settlement.session`."""
+        """Return the function's state, or None without a state store."""
         self.maker.session = None if self._state is None else self._state.session
         return self.maker.session
 
     async def open(self, calls: Calls) -> None:
-        """Open inputs and outputs; as `ports.Settlement.open`."""
+        """Open inputs and outputs."""
         core, details = self._core, self._core.spec.details
         self._serdes = calls.serdes
         core.opening = "keys of producerConfig.cryptoConfig"
@@ -138,8 +138,8 @@ class EffectivelyOnce:
             return
         if self._state is None:
             raise InvalidConfig(
-                f"{topic} has {len(partitions)} partitions, and EFFECTIVELY_ONCE commits outputs for several through"
-                " the state store; set stateStorageServiceUrl, or use an output topic without partitions"
+                f"{topic} has {len(partitions)} partitions, which requires a state store with EFFECTIVELY_ONCE: set"
+                " stateStorageServiceUrl, or use an output topic without partitions"
             )
         self.must_commit()
 
@@ -160,13 +160,13 @@ class EffectivelyOnce:
         try:
             await open_all(made, subscription_of(spec), config)
         except MagnetarError:
-            for partition in made:  # otherwise they would never be opened again
+            for partition in made:  # so that the next check opens them again
                 del self._partitions[partition.topic]
             raise
         return made
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """Start taking input; as `ports.Settlement.start`."""
+        """Start taking input."""
         self.process = process
         self._core.tasks.start(self._follow_partitions(), "follow partitions", self._core.failed)
         for partition in self._partitions.values():
@@ -176,7 +176,7 @@ class EffectivelyOnce:
         self._core.tasks.start(partition.run(), f"serve {partition.topic}", self._core.failed)
 
     async def _follow_partitions(self) -> None:
-        """Process partitions that are added to the inputs."""
+        """Subscribe to new partitions of the inputs, and process them."""
         spec = self._core.spec
         while True:
             await asyncio.sleep(_PARTITIONS_S)
@@ -185,35 +185,35 @@ class EffectivelyOnce:
                     for partition in await self._subscribe(topic):
                         self._serve(partition)
                 except MagnetarError as error:
-                    log.warning("%s: cannot look for new partitions of %s: %s", spec.key, topic, error)
+                    log.warning("%s: cannot check for new partitions of %s: %s", spec.key, topic, error)
 
     def trouble(self) -> str:
-        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
+        """Return what prevents the instance from continuing, or an empty string."""
         troubles = ["" if self._state is None else self._state.trouble()]
         troubles += [partition.waits_for for partition in list(self._partitions.values())]
         return next(filter(None, [*troubles, self.steering.paused()]), "")
 
     def tick(self) -> None:
-        """Do periodic work; as `ports.Settlement.tick`."""
+        """Clear the outboxes of idle partitions."""
         for partition in self._partitions.values():
             partition.clear_outbox()
 
     def request_stop(self) -> None:
-        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
+        """End all waits of the function's thread."""
         self.flow.gate.close()
         self._topics.stop()
         if self._state is not None:
             self._state.stop_function()
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """Wait until results are durable and acknowledged; as `ports.Settlement.settle`."""
+        """Wait until results are durable and acknowledged."""
         for source, entry in unprocessed:
             cast(Activation, source).skipped(entry)
         if not self._core.is_broken:
             await asyncio.gather(*(partition.settle() for partition in self._partitions.values()))
 
     async def close(self) -> None:
-        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
+        """Abandon work in progress, and close inputs and outputs."""
         self.flow.close()
         if self._state is not None:
             await asyncio.to_thread(self._state.close)
@@ -229,28 +229,28 @@ class EffectivelyOnce:
         self._core.mailbox.post(partial(source.skipped, entry))
 
     def publish(self, request: PublishRequest) -> None:
-        """Accept a message for any topic; as `function_context.Outside.publish`."""
+        """Accept a message for any topic, published by the function's thread."""
         if get_ident() != self._core.thread_id:
             raise InvalidConfig(outside_of_call("publish", PUBLISHES_WITH_INPUT))
         if "sequence_id" in request.options:
             raise InvalidConfig(
-                "message_conf key 'sequence_id' cannot be set under EFFECTIVELY_ONCE, which numbers outputs by their"
-                " input; leave it out"
+                "message_conf key 'sequence_id' cannot be used with EFFECTIVELY_ONCE, which numbers outputs by their"
+                " input: remove it"
             )
-        self._topics.partitions_of(request.topic)  # raises in the function's call
+        self._topics.partitions_of(request.topic)  # raises errors in the function's call
         self.maker.publish(request)
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """Reject: inputs are acknowledged with their outputs."""
+        """Raise InvalidConfig: inputs are acknowledged with their outputs."""
         raise InvalidConfig(
-            "context.ack is not possible under EFFECTIVELY_ONCE, which acknowledges inputs with their outputs; use the"
+            "context.ack cannot be used with EFFECTIVELY_ONCE, which acknowledges inputs with their outputs: use the"
             " guarantee MANUAL"
         )
 
     # -- called by partitions -------------------------------------------------------------------------------------
 
     def create_lock(self, producer_name: str) -> Lock | None:
-        """Return the lock of the partition with a producer name; None if no other instance can run it."""
+        """Return the lock of a partition; None if no other worker can process it."""
         spec = self._core.spec
         if not spec.locks_topic:
             return None
@@ -269,17 +269,16 @@ class EffectivelyOnce:
         self.committer.commit(result.source.ledger, result)
 
     def must_commit(self) -> None:
-        """Stop sending directly, because the partition was committed to the state store before."""
+        """Stop sending directly, because results have been committed to the state store."""
         self.maker.needs_commit = True
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
-        """Report that the subscription's cursor was moved back by other means."""
+        """Report that the subscription's cursor was moved back."""
         if (topic, done) in self._moved_back:
             return
         self._moved_back.add((topic, done))
         self._core.system_failed(
             f"the cursor of subscription {subscription_of(self._core.spec)} on {topic} was moved back to"
-            f" {first}, or the broker lost acknowledgements: everything up to {done} is done, and under"
-            " EFFECTIVELY_ONCE nothing is done twice, so the messages between are skipped; to process them again, use"
-            " `functions reset-cursor`"
+            f" {first}, or the broker lost acknowledgements: skipping messages up to {done}, which have already been"
+            " processed; to process them again, use `functions reset-cursor`"
         )

@@ -1,4 +1,4 @@
-"""Output entries of one input entry, sealed on the function's thread: repeated sends have identical bytes."""
+"""Create the output entries of an input entry, sealed so that resent entries have identical bytes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from ...client.encryption.encryption import Encryption
 
 ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
-"""Of an entry before compression: the frame limit of the protocol minus room for metadata. Readers apply the same limit
-to decompressed data, and would drop a larger entry.
+"""Limit of an entry before compression: the protocol's frame limit minus room for metadata. Readers apply the same
+limit to decompressed data, and would drop a larger entry.
 """
 _SIZE_BYTES = 2
-"""An empty size in metadata, counted where there are attributes. Changing it changes where entries are split, but a
-repeated entry must be split as before.
+"""An empty size in metadata, counted where there are attributes. Changing it would change where entries are split, but
+reprocessed entries must be split in the same way.
 """
 _FRAMING_BYTES = 16
-"""Maximum size of a message's length fields in an entry, in addition to payload and header."""
+"""Maximum size of a message's length fields, in addition to payload and header."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """Messages of one input entry for one topic partition."""
+    """Output messages of one input entry for one topic partition."""
 
     payloads: list[bytes] = field(default_factory=list)
     headers: list[bytes] = field(default_factory=list)
@@ -51,19 +51,19 @@ class _Draft:
 
 
 _Group = tuple[str, bool, int, str | None, bytes | None]
-"""Properties that messages must share to be in one entry: topic partition, whether the context published them, delivery
-time, and key if keys have separate entries.
+"""Properties that messages of one entry share: topic partition, whether the context published them, delivery time, and
+key if each key has separate entries.
 """
 
 
 class EntryMaker:
-    """Creates output entries; only used by the function's thread.
+    """Creates output entries; used only by the function's thread.
 
-    All messages of an input entry for a topic form one entry on one of its partitions, except messages with keys, which
-    go to the partitions of their keys, messages with a delivery time, and messages beyond the size limit.
+    All messages of an input entry for a topic form one entry on one of its partitions. Exceptions are messages with
+    keys, which go to their keys' partitions, messages with a delivery time, and messages beyond the size limit.
 
     Attributes:
-        schema_version: returns the schema version of return values; empty if the output has no schema.
+        schema_version: returns the schema version of return values, empty if the output has no schema.
         encryption: returns the encryption of entries, or None.
     """
 
@@ -75,13 +75,13 @@ class EntryMaker:
         *,
         splits_keys: bool = False,
     ) -> None:
-        """Prepare.
+        """Create a maker of output entries.
 
         Args:
             output: the function's output topic, empty if it has none.
             compression: compression of return values.
             partitions_of: returns the full names of a topic's partitions; may block.
-            splits_keys: use separate entries per key, as Key_Shared subscriptions need.
+            splits_keys: whether each key has separate entries, as required by Key_Shared subscriptions.
         """
         self.schema_version: Callable[[], bytes] = bytes
         self.encryption: Callable[[], Encryption | None] = lambda: None
@@ -92,15 +92,15 @@ class EntryMaker:
         self._turn = random.getrandbits(16)
 
     def make(self, result: Result, outputs: list[bytes], headers: list[bytes] | None) -> None:
-        """Put the output entries of an input entry into its result.
+        """Add the output entries of an input entry to its result.
 
         Args:
-            result: result of the input entry, with its published messages.
+            result: result of the input entry, including published messages.
             outputs: return values of the function.
             headers: attributes of each output, if there are any.
 
         Raises:
-            MessageTooLarge: a message fits no entry.
+            MessageTooLarge: a message exceeds the size limit of an entry.
             SequenceOverflow: the position or the number of entries does not fit into a sequence id.
         """
         drafts: dict[_Group, _Draft] = {}
@@ -166,7 +166,7 @@ def size_of(payload: bytes, header: bytes) -> int:
 
 
 def is_one_entry(payloads: Sequence[bytes], headers: Sequence[bytes] | None) -> bool:
-    """Return whether messages fit into one entry."""
+    """Return whether messages fit into a single entry."""
     size = sum(map(len, payloads)) + _FRAMING_BYTES * len(payloads)
     if headers is not None and size <= ENTRY_BYTES_MAX:
         size += sum(len(header) + _SIZE_BYTES for header in headers if header)
@@ -176,12 +176,12 @@ def is_one_entry(payloads: Sequence[bytes], headers: Sequence[bytes] | None) -> 
 def cut(
     payloads: list[bytes], headers: list[bytes] | None, refusal: Callable[[int], str]
 ) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-    """Split messages into entries within the size limit, usually one.
+    """Split messages into entries within the size limit, usually a single one.
 
     Args:
         payloads: message payloads.
         headers: attributes of each message; None if there are none.
-        refusal: returns the error for a message of a number of bytes.
+        refusal: returns the error message for a message size.
 
     Raises:
         MessageTooLarge: a single message exceeds the limit.
@@ -200,8 +200,8 @@ def cut(
 def _cut(topic: str, draft: _Draft) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
     def refusal(bytes_: int) -> str:
         return (
-            f"message of {bytes_} bytes for {topic} exceeds the limit of {ENTRY_BYTES_MAX} bytes with its key and"
-            " properties; send less, or store it elsewhere and send where"
+            f"message of {bytes_} bytes for {topic}, with key and properties, exceeds the limit of {ENTRY_BYTES_MAX}"
+            " bytes: send less data, or store it elsewhere and send a reference"
         )
 
     return cut(draft.payloads, draft.headers if draft.has_headers else None, refusal)

@@ -1,7 +1,7 @@
-"""ResultFlow: publishes a result directly, or after its commit, without reordering.
+"""Publish results directly or after their commit, without reordering.
 
-Invariant: a result that must be committed waits for all earlier direct ones. It commits a position, and everything
-before that position must be stored by then. After the first such result, none is sent directly.
+Invariant: a result that must be committed waits for all earlier direct results. It commits a position, up to which all
+outputs must then be stored. After the first such result, none is sent directly.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ResultFlow:
-    """The results of one instance from the function's thread to their end.
+    """Passes the results of one instance from the function's thread to publishing.
 
     Attributes:
-        gate: limits them; the function's thread waits there.
+        gate: limits the results in flight; the function's thread waits there.
     """
 
     def __init__(self, core: InstanceCore, commit: Callable[[Result], None]) -> None:
-        """Prepare.
+        """Create a flow of results.
 
         Args:
-            core: of the instance.
+            core: the instance's core.
             commit: passes a result to the committer.
         """
         self.gate = Gate(output_bounds(core.spec).messages(OUTPUT_MESSAGES_MAX), OUTPUT_BYTES_MAX)
@@ -41,13 +41,13 @@ class ResultFlow:
         self._commit = commit
         self._callbacks = Callbacks(core.callback_failed)
         self._is_closed = False
-        self._directly = 0  # direct results that are not settled
-        self._waiting: deque[Result] = deque()  # results to be committed after those
+        self._directly = 0  # number of unsettled direct results
+        self._waiting: deque[Result] = deque()  # results to be committed after the direct ones
 
     def take(self, result: Result) -> None:
-        """Send a result on its way."""
+        """Publish or commit a result."""
         if self._is_closed:
-            return  # of an abandoned thread
+            return  # the thread was abandoned
         if result.is_direct:
             self._directly += 1
             result.source.publish(result)
@@ -63,12 +63,12 @@ class ResultFlow:
             if not activation.accepts_commits:
                 # The committed position would skip results that were given up.
                 self._core.is_broken = True
-                self._core.end(f"{activation.topic} was lost to another instance, or with its connection; begins again")
+                self._core.end(f"lost {activation.topic} to another instance, or the connection; restarting")
                 return
             self._commit(result)
 
     def committed(self, results: Sequence[Result], error: BaseException | None) -> None:
-        """Handle the result of a commit, see `Committer` (on the committer's thread)."""
+        """Handle the outcome of a commit (on the committer's thread)."""
         self._core.mailbox.post(partial(self._publish, results, error))
 
     def _publish(self, results: Sequence[Result], error: BaseException | None) -> None:
@@ -82,7 +82,7 @@ class ResultFlow:
             result.source.publish(result)
 
     def left(self, results: Sequence[Result], is_settled: bool) -> None:
-        """Release results that are settled, or given up."""
+        """Release results that are settled or given up."""
         messages = size = 0
         for result in results:
             messages += result.messages
@@ -95,7 +95,7 @@ class ResultFlow:
             self._commit_waiting()
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Stop publishing."""
         self._is_closed = True
         self._callbacks.close()
 
@@ -108,5 +108,5 @@ def _why_not_committed(results: Sequence[Result], error: BaseException) -> str:
         return f"FENCED: {error}"
     hint = ""
     if isinstance(error, StateRefused):
-        hint = "; nothing behind it is processed before it is. Change the function, or publish smaller input batches"
-    return f"{where} was not committed: {type(error).__name__}: {error}{hint}"
+        hint = "; later input waits for it: change the function, or publish smaller input batches"
+    return f"cannot commit {where}: {type(error).__name__}: {error}{hint}"

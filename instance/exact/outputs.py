@@ -1,8 +1,7 @@
-"""The producers of one activation of an input partition: one per output topic, under the partition's producer name.
+"""Producers of one activation of an input partition: one per output topic, with the partition's producer name.
 
 The broker's deduplication identifies a producer by its name and admits one producer per name at a time. So opening one
-also waits for the partition's previous owner: until it has closed its producer, or the broker has timed out its
-connection.
+also waits until the partition's previous owner has closed its producer, or the broker has timed out its connection.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ Stored = Callable[[BaseException | None], None]
 
 
 class _Output:
-    """One output topic partition.
+    """An output topic partition.
 
     Attributes:
-        producer: producer of its segment; None while it is being opened.
+        producer: producer of the segment; None while it is being opened.
         segment: segment of the producer.
-        pending: entries sent without a reply.
+        pending: number of entries sent without a reply.
         queued: entries that wait for the producer, in order.
         drained: set while no entries are pending.
     """
@@ -55,30 +54,30 @@ class _Output:
 
     @property
     def is_idle(self) -> bool:
-        """Whether its producer can be closed without effect on pending entries."""
+        """Whether the producer can be closed without affecting entries."""
         return self.producer is not None and not self.pending and not self.queued
 
 
 class Outputs:
-    """Sends output entries, in the order of `send` per topic.
+    """Sends output entries of each topic in the order of `send` calls.
 
-    At most `PRODUCERS_MAX` producers are open: beyond that the least recently used one is closed, but never one with
-    pending entries.
+    At most `PRODUCERS_MAX` producers are open: beyond that the least recently used one without pending entries is
+    closed.
 
     Attributes:
-        waits_for: why no producer can be opened now; empty if it can.
+        waits_for: why a producer cannot be opened, or an empty string.
     """
 
     def __init__(
         self, endpoints: Endpoints, name: str, config: ProducerConfig, admin_url: str, credentials: ClientCredentials
     ) -> None:
-        """Prepare; nothing is opened yet.
+        """Create the outputs without opening a producer.
 
         Args:
             endpoints: opens outputs.
             name: producer name of all outputs.
             config: config of all outputs.
-            admin_url: REST interface that tells whether the broker knows what it has stored; empty for no check.
+            admin_url: REST interface to check that the broker has deduplication data; empty for no check.
             credentials: credentials for it.
         """
         self.waits_for = ""
@@ -89,19 +88,19 @@ class Outputs:
         self._credentials = credentials
         self._outputs: OrderedDict[str, _Output] = OrderedDict()  # least recently used first
         self._opening = 0
-        self._drained = asyncio.Event()  # set when any of them has no more pending entries
+        self._drained = asyncio.Event()  # set when an output has no more pending entries
         self._tasks = TaskSet(f"outputs of {name}")
         self._is_closed = False
 
     async def open(self, topic: str, segment: Segment = FIRST_SEGMENT) -> NumberedOutput:
         """Return the producer of a topic partition for a segment, waiting while its name is in use.
 
-        A producer of another segment is closed, once all its entries are stored.
+        A producer of another segment is closed once all its entries are stored.
 
         Cancellation: safe.
 
         Raises:
-            MagnetarError: the broker rejects it permanently.
+            MagnetarError: the broker permanently rejects the producer.
         """
         output = self._outputs.get(topic)
         if output is None:
@@ -180,12 +179,12 @@ class Outputs:
         if not output.pending:
             output.drained.set()
             self._drained.set()
-        cancelled = ClosedError("the producer was closed before this was stored")
+        cancelled = ClosedError("the producer was closed before the entry was stored")
         stored(cancelled if future.cancelled() else future.exception())
 
     async def _send_queued(self, topic: str, output: _Output) -> None:
-        """Open the producers for queued entries, one after the other, and send the entries."""
-        error: BaseException = ClosedError(f"the producer of {topic} was closed before this was stored")
+        """Send queued entries in order, opening a producer for each segment."""
+        error: BaseException = ClosedError(f"the producer of {topic} was closed before the entry was stored")
         queued = output.queued
         try:
             while queued:
@@ -200,9 +199,9 @@ class Outputs:
                 queued.popleft()[1](error)
 
     async def close(self) -> None:
-        """Close the producers; unstored entries fail.
+        """Close the producers; sends of unstored entries fail.
 
-        Cancellation: they are still closed.
+        Cancellation: producers are still closed.
         """
         self._is_closed = True
         await self._tasks.close()

@@ -1,4 +1,4 @@
-"""An input partition of an instance: its consumer, and successive activations as it is assigned and lost."""
+"""An input partition of an instance: its consumer, and its activations as it is assigned and lost."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class InputPartition:
-    """One partition, or an unpartitioned topic."""
+    """A partition of an input, or an unpartitioned topic."""
 
     def __init__(self, owner: EffectivelyOnce, topic: str, serde: SerDe, producer_name: str) -> None:
-        """Prepare.
+        """Create an unopened partition.
 
         Args:
-            owner: the instance.
+            owner: settlement of the instance.
             topic: full name of the partition.
-            serde: decodes its messages.
-            producer_name: name of all producers for results of its entries.
+            serde: decodes the partition's messages.
+            producer_name: name of all producers of the partition's results.
         """
         self.topic = topic
         self._owner = owner
@@ -37,18 +37,18 @@ class InputPartition:
         self._consumer: OrderedInput | None = None
         self._activation: Activation | None = None
         self._active = asyncio.Event()
-        self._over = asyncio.Event()  # of an activation: it stays set even if the partition is soon ours again
+        self._over = asyncio.Event()  # one per activation: it remains set even if the partition is regained immediately
 
     async def open(self, subscription: str, config: ConsumerConfig) -> None:
-        """Subscribe.
+        """Subscribe to the partition.
 
         Raises:
-            MagnetarError: the broker rejects it.
+            MagnetarError: the broker rejects the subscription.
         """
         config = replace(config, on_active_change=self._change)
         consumer = await self._owner.endpoints.subscribe(self.topic, subscription, config)
         assert not isinstance(consumer, MergedConsumer)
-        self._consumer = cast(OrderedInput, consumer)  # Failover, and of a single partition
+        self._consumer = cast(OrderedInput, consumer)  # a Failover consumer of a single partition
 
     def _change(self, is_active: bool) -> None:
         if is_active:
@@ -61,13 +61,13 @@ class InputPartition:
 
     @property
     def waits_for(self) -> str:
-        """Why it cannot be processed although it is ours; empty if it can."""
+        """Why the assigned partition cannot be processed, or an empty string."""
         return "" if self._activation is None else self._activation.waits_for
 
     async def run(self) -> None:
-        """Process the partition whenever it is ours, until cancelled.
+        """Process the partition whenever it is assigned to this instance, until cancelled.
 
-        Cancellation: work in progress stays so; `close` gives it up.
+        Cancellation: work in progress remains; `close` abandons it.
 
         Raises:
             MagnetarError: the instance cannot continue.
@@ -77,7 +77,7 @@ class InputPartition:
             await self._active.wait()
             over = self._over = asyncio.Event()
             if not self._active.is_set():
-                continue  # lost again in the meantime
+                continue  # lost again meanwhile
             confirmed = None if self._activation is None else self._activation.confirmed
             activation = self._activation = Activation(
                 self._owner, self._consumer, self._serde, self._producer_name, confirmed
@@ -86,17 +86,17 @@ class InputPartition:
             await activation.leave()
 
     def clear_outbox(self) -> None:
-        """Make the state store delete published outputs, unless work in progress will do it anyway."""
+        """Make the state store delete published outputs, unless work in progress does so anyway."""
         if self._activation is not None and not self._activation.is_over:
             self._activation.clear_outbox()
 
     async def settle(self) -> None:
-        """Wait until no work is in progress, and its input is acknowledged. Cancellation: safe."""
+        """Wait until all work is finished and its input is acknowledged. Cancellation: safe."""
         if self._activation is not None:
             await self._activation.settle()
 
     async def close(self) -> None:
-        """Give up work in progress and close producers, lock and consumer."""
+        """Abandon work in progress, and close producers, lock and consumer."""
         if self._activation is not None:
             await self._activation.close()
         if self._consumer is not None:
@@ -109,16 +109,16 @@ async def _serve(activation: Activation, over: asyncio.Event) -> None:
     except Exception:
         if not over.is_set():
             raise
-        # It failed because the partition was lost; any other error will recur.
+        # Losing the partition caused the error; any other error will recur.
 
 
 async def open_all(partitions: Sequence[InputPartition], subscription: str, config: ConsumerConfig) -> None:
-    """Subscribe to all partitions or to none.
+    """Subscribe to all partitions, or to none if one fails.
 
-    Cancellation: close them.
+    Cancellation: the caller must close the partitions.
 
     Raises:
-        MagnetarError: the broker rejects one.
+        MagnetarError: the broker rejects a subscription.
     """
     opening = (partition.open(subscription, config) for partition in partitions)
     for error in await asyncio.gather(*opening, return_exceptions=True):

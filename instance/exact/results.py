@@ -1,13 +1,13 @@
-"""Results of the function's thread under EFFECTIVELY_ONCE: one per input entry, complete or not at all.
+"""Create results with EFFECTIVELY_ONCE on the function's thread: one per input entry, complete or not at all.
 
 Entries are neither joined nor split: the outputs and changes of an input entry belong together, so an entry is also the
-unit of failure. A failed message ends the thread, and with it the instance: nothing of its entry is sent, and the next
-instance processes the entry again.
+unit of failure. A failed message ends the thread and thereby the instance: none of its entry's outputs are sent, and
+the next instance reprocesses the entry.
 
-Results of entries that are already queued are sent together: the event loop is woken once for them, sends their outputs
-in one piece, and the broker stores and confirms them as one group. The thread does not wait for more, and once the
-first result is `SHIP_AFTER_S` old, it starts no further entry before they are sent. They are sent at once if the
-function may wait for their outcome: if it has published something, or reads a counter that one of them incremented.
+Results of queued entries are sent together: the event loop is woken once for them and sends their outputs in one piece,
+and the broker stores and confirms them as one group. The thread does not wait for more entries, and once the first
+result is `SHIP_AFTER_S` old, it ships the results before it starts another entry. It ships immediately if the function
+may wait for the outcome: if it has published a message, or reads a counter that one of the results incremented.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .activation import Activation
 from .entries import ENTRY_BYTES_MAX, EntryMaker, is_one_entry
 from .work import Result, position_in
 
-PUBLISHES_WITH_INPUT = "under EFFECTIVELY_ONCE what is published belongs to the input at hand"
+PUBLISHES_WITH_INPUT = "with EFFECTIVELY_ONCE, published messages belong to the input being processed"
 SHIP_AFTER_S = 0.010
 GROUP_MESSAGES_MAX = 1000
 GROUP_BYTES_MAX = 128 * 1024
 
 
 class ResultMaker:
-    """Creates results; see `function_thread.Maker`.
+    """A `function_thread.Maker` that creates results.
 
     Attributes:
-        published: messages published by the context for the current entry.
-        needs_commit: set once an entry could not be sent directly; from then on all are committed.
+        published: messages published through the context for the current entry.
+        needs_commit: whether results must be committed, because one could not be sent directly.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class ResultMaker:
         ship: Callable[[Sequence[Result]], None],
         skip: Callable[[Activation, ReceivedEntry], None],
     ) -> None:
-        """Prepare.
+        """Create a maker of results.
 
         Args:
             entries: creates output entries.
             can_commit: whether there is a state store to commit to.
             gate: limits the outputs in flight.
-            ship: takes the results of entries in order, on the function's thread.
-            skip: takes back an unprocessed entry, on the function's thread.
+            ship: receives the results of entries in order, on the function's thread.
+            skip: receives an unprocessed entry, on the function's thread.
         """
         self.published: list[PublishRequest] = []
         self.needs_commit = False
         self._session: StateSession | None = None
-        self._made: list[Result] = []  # in order, to be sent together
+        self._made: list[Result] = []  # ordered results to be sent together
         self._entries = entries
         self._can_commit = can_commit
         self._gate = gate
@@ -74,7 +74,7 @@ class ResultMaker:
 
     @property
     def session(self) -> StateSession | None:
-        """The function's state; None without a context or a state store."""
+        """The function's state, or None without a context or a state store."""
         return self._session
 
     @session.setter
@@ -84,7 +84,7 @@ class ResultMaker:
             session.before_wait = self._ship_made
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
+        """Process an entry together with queued ones."""
         messages = size = 0
         ends_s = time.perf_counter() + SHIP_AFTER_S
         try:
@@ -100,20 +100,20 @@ class ResultMaker:
                     self._made.append(result)
                     size += result.size
                     is_awaited = bool(result.published)
-                thread.take_over()  # from here on it is in `_made`, or taken back
+                thread.take_over()  # the entry is now in `_made`, or skipped
                 is_full = messages >= GROUP_MESSAGES_MAX or size >= GROUP_BYTES_MAX or time.perf_counter() > ends_s
                 if is_full or is_awaited or thread.is_stopping or (item := thread.poll()) is None:
                     break
                 thread.hand_over(item)
                 source, entry = item
-        finally:  # also if an entry has failed: earlier ones are done
+        finally:  # also if an entry has failed, because earlier ones are done
             self._ship_made()
 
     def publish(self, request: PublishRequest) -> None:
-        """Accept a message published by the context for the current entry.
+        """Accept a message published through the context for the current entry.
 
         Raises:
-            InvalidConfig: it comes from a task that has outlived its call.
+            InvalidConfig: the message comes from a task whose call has ended.
         """
         call = current_call()
         if call is None:
@@ -128,10 +128,10 @@ class ResultMaker:
         self.published += call.published
 
     def _ship_made(self) -> None:
-        """Ship the finished results.
+        """Ship the collected results.
 
         Raises:
-            InstanceStopping: the buffer is full and the instance is stopping; the entries are taken back.
+            InstanceStopping: the gate is full and the instance is stopping; the entries are skipped.
         """
         results, self._made = self._made, []
         if not results:
@@ -151,16 +151,16 @@ class ResultMaker:
         return result
 
     def _unit_of(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit | None:
-        """Return the messages of an entry, or None if none is to be processed."""
+        """Return the messages of an entry to process, or None if there are none."""
         if entry.metadata.num_chunks_from_msg > 1:
             raise PoisonMessage(
                 f"entry {_place(source, entry)} is a piece of a chunked message, which EFFECTIVELY_ONCE does not"
-                " support; publish the input without chunking, or use ATLEAST_ONCE"
+                " support: publish the input without chunking, or use ATLEAST_ONCE"
             )
         try:
             indexes = thread.read(entry)
         except ProtocolError as error:
-            text = f"entry {_place(source, entry)} is damaged and was dropped: {error}"
+            text = f"dropped damaged entry {_place(source, entry)}: {error}"
             thread.damaged(text, text)
             return None
         if indexes is not None and not indexes:
@@ -176,7 +176,7 @@ class ResultMaker:
         source: Source,
         unit: Unit,
     ) -> tuple[list[bytes], list[bytes] | None]:
-        """Call the function on all messages of an entry; return its outputs and their attributes, if there are any."""
+        """Call the function on all messages of an entry; return the outputs, and their attributes or None."""
         made = calls.headers.of_unit(unit) if calls.has_output else None
         outputs: list[bytes] = []
         headers: list[bytes] = []
@@ -195,13 +195,13 @@ class ResultMaker:
         return outputs, headers or None
 
     def _stop_at(self, thread: FunctionThread, source: Source, unit: Unit, base: int, failure: Failure) -> None:
-        """Raise for the message that failed."""
+        """Raise PoisonMessage for a failed message."""
         entry, index = unit.locate(base + failure.position)
         message = f"message {position_in(entry)}:{index} of {source.topic}"
         text = thread.failed(failure, message)
         raise PoisonMessage(
-            f"{message} failed, and under EFFECTIVELY_ONCE nothing behind it is processed before it is; correct the"
-            f" function (functions update), or leave this entry out (functions reset-cursor {_behind(source, entry)}):"
+            f"{message} failed, and later messages wait for it with EFFECTIVELY_ONCE: fix the function (functions"
+            f" update), or skip this entry (functions reset-cursor {_behind(source, entry)}):"
             f" {text}"
         ) from failure.error
 
@@ -211,23 +211,23 @@ class ResultMaker:
         outputs: list[bytes],
         headers: list[bytes] | None,
     ) -> None:
-        """Put outputs and changes into the result, and decide whether it is direct."""
+        """Add outputs and changes to the result, and decide whether it is sent directly."""
         result.published, self.published = self.published, []
         if self._session is not None:
             result.changes = self._session.take()
         largest = max(map(len, outputs), default=0)
         if largest > ENTRY_BYTES_MAX:
             raise PoisonMessage(
-                f"an output of {largest} bytes of entry {_place(result.source, result.entry)} exceeds the limit of"
-                f" {ENTRY_BYTES_MAX} bytes for a message; return less, or store it elsewhere and return where"
+                f"an output of {largest} bytes of entry {_place(result.source, result.entry)} exceeds the size"
+                f" limit of {ENTRY_BYTES_MAX} bytes: return less data, or store it elsewhere and return a reference"
             )
         if result.changes is not None or result.published or not is_one_entry(outputs, headers):
             self.needs_commit = True
         if self.needs_commit and not self._can_commit:
             raise PoisonMessage(
-                f"entry {_place(result.source, result.entry)} has outputs for several entries or topics, which"
-                " EFFECTIVELY_ONCE commits through a state store: set stateStorageServiceUrl, or return less and"
-                " publish to the output topic only"
+                f"entry {_place(result.source, result.entry)} has outputs for several entries or topics, which require"
+                " a state store with EFFECTIVELY_ONCE: set stateStorageServiceUrl, or return less and publish to the"
+                " output topic only"
             )
         result.is_direct = not self.needs_commit
         self._entries.make(result, outputs, headers)
@@ -238,7 +238,7 @@ def _place(source: Source, entry: ReceivedEntry) -> str:
 
 
 def _behind(source: Source, entry: ReceivedEntry) -> str:
-    """Return the flags that make a function continue after an entry."""
+    """Return the `reset-cursor` flags that make a function continue after an entry."""
     topic, at = parse_topic_name(source.topic), entry.message_id
     partition = f":{topic.partition}" if topic.partition >= 0 else ""
     return f"--topic {topic.base.text} --message-id {at.ledger_id}:{at.entry_id + 1}{partition}"

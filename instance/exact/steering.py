@@ -1,4 +1,4 @@
-"""Pauses and resumes input partitions under effectively once, where seeking is not supported."""
+"""Pause and resume input partitions with EFFECTIVELY_ONCE, which does not support seeking."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..input_names import find_partition
 
 
 class PartitionSteering:
-    """Pauses partitions for a function; see `function_context.Steering`."""
+    """A `function_context.Steering` that pauses and resumes partitions."""
 
     def __init__(self, core: InstanceCore, partitions: Collection[str]) -> None:
-        """Prepare.
+        """Create the steering of an instance.
 
         Args:
-            core: of the instance.
-            partitions: full names of its partitions; more may be added.
+            core: the instance's core.
+            partitions: full names of the input partitions; more may be added.
         """
         self._core = core
         self._partitions = partitions
@@ -35,23 +35,23 @@ class PartitionSteering:
         return event
 
     def paused(self) -> str:
-        """Return the paused partitions, empty if none."""
+        """Return a status text that names the paused partitions, or an empty string."""
         paused = sorted(self._paused)
         return f"the function has paused {', '.join(paused)}" if paused else ""
 
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
-        """Reject: moving a cursor does not undo results."""
+        """Raise InvalidConfig: moving a cursor does not undo results."""
         raise InvalidConfig(
-            "context.seek is not supported with EFFECTIVELY_ONCE, which neither repeats nor skips messages: use"
+            "context.seek cannot be used with EFFECTIVELY_ONCE, which neither repeats nor skips messages: use"
             " `functions reset-cursor`, which starts over, or ATLEAST_ONCE"
         )
 
     def pause(self, topic: str, partition: int) -> None:
-        """Stop taking entries from an input; as `function_context.Steering.pause`."""
+        """Stop taking entries from an input."""
         self._core.mailbox.post(partial(self._set, self._find(topic, partition), True))
 
     def resume(self, topic: str, partition: int) -> None:
-        """Resume an input; as `function_context.Steering.resume`."""
+        """Resume an input."""
         self._core.mailbox.post(partial(self._set, self._find(topic, partition), False))
 
     def _find(self, topic: str, partition: int) -> str:

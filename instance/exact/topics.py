@@ -1,4 +1,4 @@
-"""The output topics of an instance: their partitions and their deduplication."""
+"""Track the output topics of an instance: their partitions and deduplication."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..ports import Endpoints
 
 log = logging.getLogger(__name__)
 
-REFRESH_S = 60.0  # partitions may be added
+REFRESH_S = 60.0  # interval between checks for new partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class _Known:
 
 
 class OutputTopics:
-    """Known topics that an instance sends to; queries the broker for new ones, and periodically.
+    """Caches the partitions of output topics, and refreshes them periodically.
 
-    A topic that is deleted while a function runs is recreated without its policies, and policies may be changed by
-    others. So its deduplication is checked, too: losing exactness must be reported.
+    A topic that is deleted while a function runs is recreated without its policies, and others may change policies. So
+    deduplication is checked, too: a loss of exactness must be reported.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class OutputTopics:
         report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare, on the client's event loop.
+        """Create an empty cache on the client's event loop.
 
         Args:
-            endpoints: returns their partitions.
+            endpoints: looks up partitions.
             admin_url: REST interface for topic policies; empty to leave them unchanged.
             credentials: credentials for it.
-            report: takes a line about an error.
-            clock: monotonic seconds.
+            report: receives a line about an error.
+            clock: monotonic clock, in seconds.
         """
         self._endpoints = endpoints
         self._admin_url = admin_url
@@ -58,7 +58,7 @@ class OutputTopics:
         self._known: dict[str, _Known] = {}
 
     async def prepare(self, topic: str) -> tuple[str, ...]:
-        """Return the full names of a topic's partitions, after ensuring its deduplication.
+        """Enable deduplication of a topic, and return the full names of its partitions.
 
         Raises:
             MagnetarError: the topic cannot be looked up, or its deduplication cannot be enabled.
@@ -68,20 +68,20 @@ class OutputTopics:
             was_on = await asyncio.to_thread(switch_on, self._admin_url, topic, self._credentials)
             if topic in self._known and not was_on:
                 self._report(
-                    f"deduplication of {topic} was off and is switched on again: outputs that were sent again meanwhile"
-                    " are there twice; leave it on as long as functions are EFFECTIVELY_ONCE"
+                    f"deduplication of {topic} was disabled and has been enabled again: outputs resent meanwhile may be"
+                    " duplicates; keep it enabled while functions use EFFECTIVELY_ONCE"
                 )
         self._known[topic] = _Known(partitions, self._clock())
         return partitions
 
     async def _refresh(self, topic: str, known: _Known) -> tuple[str, ...]:
-        """Refresh a known topic, without waiting for an unavailable broker."""
+        """Refresh a known topic; if the broker is unavailable, return the known partitions."""
         try:
             return await self.prepare(topic)
         except DeduplicationOff as error:
             self._report(str(error))
         except MagnetarError as error:
-            log.warning("cannot look again at output topic %s: %s", topic, error)
+            log.warning("cannot refresh output topic %s: %s", topic, error)
         self._known[topic] = _Known(known.partitions, self._clock())
         return known.partitions
 
@@ -89,7 +89,7 @@ class OutputTopics:
         """Return the full names of a topic's partitions (from the function's thread; may block).
 
         Raises:
-            MagnetarError: as `prepare`.
+            MagnetarError: the topic cannot be looked up, or its deduplication cannot be enabled.
             InstanceStopping: the instance is stopping.
         """
         known = self._known.get(topic)

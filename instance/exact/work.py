@@ -1,4 +1,4 @@
-"""Result: a value passed between event loop, function's thread and committer."""
+"""The result of an input entry, passed between function's thread, event loop and committer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Result:
         entry: the entry.
         position: position of the entry.
         rows: output entries, sealed, in the order of their sequence ids.
-        is_direct: whether they go straight to the broker; otherwise after a commit of the state store.
-        changes: state changes.
-        published: requests of the context's `publish`, whose callbacks receive the outcome.
+        is_direct: whether the rows are sent directly; otherwise they are first committed to the state store.
+        changes: state changes of the function, or None.
+        published: messages published through the context, whose callbacks receive the outcome.
         messages: number of messages in the rows.
-        size: bytes of the rows.
+        size: size of the rows in bytes.
         waiting_for: number of missing receipts; used by the event loop.
     """
 

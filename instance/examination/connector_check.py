@@ -1,4 +1,4 @@
-"""Checks whether a package contains its connector's class, by reading the source without running it."""
+"""Check that a package contains its connector's class, by reading the source without running it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .source_check import Modules, check_archive, defines, last_name, listed, pu
 
 _BASES = {"source": ("Source", "BatchSource"), "sink": ("Sink",)}
 _OTHERS = {"object", "Function", "Connector", "Source", "BatchSource", "Sink"}
-"""Bases that do not make a class a connector of a kind, unless they are in `_BASES`."""
+"""Bases that do not make a class a connector of a kind, except those in `_BASES`."""
 
 
 def connector_class(modules: Modules, class_name: str, kind: str) -> str:
-    """Return the class name of a package's connector. Blocking.
+    """Return the class name of a package's connector; blocking.
 
     Args:
         modules: modules of the package.
-        class_name: ``module.Class``, or in a .py file also ``Class``; empty for the only one.
+        class_name: ``module.Class``, or in a .py file also ``Class``; empty for the only connector class.
         kind: ``source`` or ``sink``.
 
     Raises:
-        PackageError: one line about what is missing or wrong, in Pulsar's words where it has any.
+        PackageError: one line about the problem, in Pulsar's words where it has any.
     """
     package = modules.package
     if package.is_dir():
@@ -55,15 +55,15 @@ def _only_class(modules: Modules, kind: str) -> str:
     if len(found) == 1:
         return found[0]
     title, wanted = kind.capitalize(), " or ".join(_BASES[kind])
-    there = f"it has {listed(found)}" if found else f"it has no subclass of {wanted}"
+    there = f"the package has {listed(found)}" if found else f"the package has no subclass of {wanted}"
     other = "sink" if kind == "source" else "source"
     if not found and (others := _classes_of(modules, other)):
         there += f", but the {other} {listed(others)} (`magnetar {other}s create`)"
-    raise PackageError(f"{title} class is not provided: give className, as module.Class; {there}")
+    raise PackageError(f"{title} class is not provided: set className to module.Class; {there}")
 
 
 def _classes_of(modules: Modules, kind: str) -> list[str]:
-    """Return a package's connectors of a kind, without base classes of others."""
+    """Return a package's connector classes of a kind, without base classes of others."""
     found: list[str] = []
     for module, file in modules.files().items():
         classes = _classes(modules.tree(file))
@@ -98,7 +98,7 @@ def _is_one(classes: dict[str, ast.ClassDef], name: str, kind: str) -> bool:
 
 
 def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
-    """Return whether something may be a connector, judging by the source; an imported class may be one."""
+    """Return whether a name may be a connector class, judging by the source; imported names may be."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     if any(isinstance(node, functions) and node.name == name for node in top_level(tree)):
         return False
@@ -110,12 +110,12 @@ def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
 
 
 def check_batching(modules: Modules, class_name: str, *, is_batch: bool) -> None:
-    """Reject a BatchSource without `batchSourceConfig`, and a Source with it, judging by the source. Blocking.
+    """Reject a BatchSource without `batchSourceConfig`, and a Source with it, judging by the source; blocking.
 
     Args:
         modules: modules of the package.
         class_name: result of `connector_class`.
-        is_batch: whether there is a `batchSourceConfig`.
+        is_batch: whether `batchSourceConfig` is set.
 
     Raises:
         PackageError: the class and the setting do not match.
@@ -126,7 +126,7 @@ def check_batching(modules: Modules, class_name: str, *, is_batch: bool) -> None
     bases = set(_ancestors(classes, name)) if name in classes else set()
     if "BatchSource" in bases and not is_batch:
         raise PackageError(
-            f"Source class {class_name} is a BatchSource: give batchSourceConfig, such as"
+            f"Source class {class_name} is a BatchSource: set batchSourceConfig, for example"
             ' {"discoveryTriggererClassName": "immediate"}'
         )
     if "Source" in bases and is_batch:

@@ -1,7 +1,7 @@
-"""Checks what a package's code does on loading: imported here, in a process created for that purpose.
+"""Check a package's code by importing it, in a process created for that purpose.
 
 Only errors that occur on every worker are reported. A module that is not installed here may be installed elsewhere, and
-an exception may be due to a missing file or service: these are left for the instance to report. The only exception is a
+an exception may be due to a missing file or service; such errors are left to the instance. The only exception is a
 class named in the config: it must be in the package, its requirements or the environment of all workers.
 """
 
@@ -23,9 +23,9 @@ class Question(NamedTuple):
 
     Attributes:
         package: a .py file or the directory of an extracted archive; its path contains the hash of the content.
-        class_name: the object used from it: ``module.name``, or a module with a function `process`.
-        is_called: it names a function, or a class with the method `process`, that takes messages.
-        settings: settings of the function's values (`value_settings`), to be checked too; empty for a connector.
+        class_name: object to load: ``module.name``, or a module with a function `process`.
+        is_called: whether it is a function, or a class with the method `process`, that takes messages.
+        settings: settings of the function's values (`value_settings`) to check; empty for a connector.
         tenant: the package's tenant; under isolation the tenant's system user loads it.
     """
 
@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 
 def examine(question: Question) -> str:
-    """Return in one line why a package cannot work on any worker; empty if no reason was found."""
+    """Return why a package cannot work on any worker, on one line; empty if no reason was found."""
     package, class_name, is_called, settings, _ = question
     home = ExaminedHome(package)
     root = home.root
@@ -65,7 +65,7 @@ def examine(question: Question) -> str:
             reason = value_refusal(found, home, class_name, settings)
     except (ImportError, SyntaxError) as error:
         reason = _import_refusal(error, root)
-    except BaseException:  # noqa: BLE001  any error may not occur where the instance runs
+    except BaseException:  # noqa: BLE001  the error may not occur where the instance runs
         return ""
     return reason[:_REASON_CHARACTERS_MAX]
 
@@ -80,16 +80,16 @@ def _import_refusal(error: ImportError | SyntaxError, root: Path) -> str:
         file = Path(error.filename or "")
         if not file.is_relative_to(root):
             return ""
-        return f"{file.relative_to(root)} has a syntax error in line {error.lineno}: {error.msg}"
+        return f"{file.relative_to(root)} has a syntax error on line {error.lineno}: {error.msg}"
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         if name and "." in name and _is_module(root, name.partition(".")[0]) and not _is_module(root, name):
             return f"the package has no module {name}, which its code imports"
         return ""
     if str(error).startswith("attempted relative import"):
-        return f"an import of the package fails: {error}; import the module by its whole name"
+        return f"an import in the package fails: {error}; import the module by its full name"
     if error.name and _is_module(root, error.name.partition(".")[0]) and str(error).startswith("cannot import name"):
-        return f"an import of the package fails: {str(error).split(' (/')[0]}"
+        return f"an import in the package fails: {str(error).split(' (/')[0]}"
     return ""
 
 
@@ -98,9 +98,9 @@ def _call_refusal(found: Any) -> str:
         return _arity_refusal(found, found.__name__ if hasattr(found, "__name__") else type(found).__name__)
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        return f"class {found.__name__} lacks {missing}; define what it inherits"
+        return f"class {found.__name__} is abstract: define {missing}"
     if not _binds(found):
-        return f"class {found.__name__} is made without arguments, and __init__ asks for some; give them defaults"
+        return f"class {found.__name__} is created without arguments, but __init__ requires some: add default values"
     method = called(found)
     return "" if method is None else _arity_refusal(method, f"{found.__name__}.process")
 
@@ -108,11 +108,11 @@ def _call_refusal(found: Any) -> str:
 def _arity_refusal(function: Any, name: str) -> str:
     if _binds(function, None) or _binds(function, None, None):
         return ""
-    return f"{name}{inspect.signature(function)} must take the message, or the message and a context"
+    return f"{name}{inspect.signature(function)} must accept the message, or the message and a context"
 
 
 def _binds(function: Any, *arguments: Any) -> bool:
-    """Return whether a call with these arguments is possible or cannot be checked."""
+    """Return whether a call with these arguments is possible, or cannot be checked."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

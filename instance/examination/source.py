@@ -1,7 +1,7 @@
-"""Reads the source of a package's function or connector, without running any of its code.
+"""Read the source of a package's function or connector, without running its code.
 
-Design: parsing is not harmless. Sixty kilobytes of source can take a gigabyte and seconds, with the interpreter
-blocked, and deep nesting can crash the process. So a server calls `read_source` in a process with limits, used only
+Design: parsing is not harmless. Sixty kilobytes of source can take a gigabyte of memory and block the interpreter for
+seconds, and deep nesting can crash the process. So servers call `read_source` in a limited process that is used only
 once (`runtime.process.examinations`); the command line, whose user wrote the source, calls it directly.
 """
 
@@ -27,9 +27,9 @@ class SourceQuestion(NamedTuple):
     Attributes:
         package: a .py file or the directory of an extracted archive; its path contains the hash of the content.
         kind: `FUNCTION`, `SOURCE`, `SINK` or `TRANSFORM`.
-        class_name: ``module.Class``, ``module.function``, or a module with a function `process`; for a connector empty
-            for the only one.
-        transform: class of the transform function in a connector's package; empty without one.
+        class_name: ``module.Class``, ``module.function``, or a module with a function `process`; for a connector, empty
+            for the only connector class.
+        transform: class of the transform function in a connector's package, or empty.
         is_batch: whether a source has a `batchSourceConfig`.
         finds_state_call: whether to look for the first use of the function's state.
         tenant: the package's tenant.
@@ -54,11 +54,11 @@ class SourceQuestion(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The contents of a package's source.
+    """Facts about a package's source.
 
     Attributes:
-        class_name: the class, even if the question left it open.
-        state_call: place where the function first uses its state (`find_state_call`); empty if not found or not
+        class_name: class name, also if the question left it empty.
+        state_call: where the function first uses its state (`find_state_call`); empty if not found or not
             requested.
     """
 
@@ -67,14 +67,14 @@ class Source(NamedTuple):
 
 
 def read_source(question: SourceQuestion, reads: Callable[[str], None] = lambda _: None) -> Source:
-    """Read the source of a package. Blocking.
+    """Read the source of a package; blocking.
 
     Args:
         question: question about the package.
         reads: called with the name of each file before it is parsed.
 
     Raises:
-        PackageError: one line about what is missing or wrong.
+        PackageError: one line about the problem.
     """
     modules = Modules(question.package, reads)
     class_name = question.class_name

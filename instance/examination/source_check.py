@@ -1,6 +1,6 @@
-"""Checks whether a package contains its function's class, by reading the source without running it.
+"""Check that a package contains its function's class, by reading the source without running it.
 
-Sources are untrusted: nothing here recurses into a syntax tree, and servers read them in a process with limits
+Sources are untrusted: this code never recurses into a syntax tree, and servers read sources in a limited process
 (`source.read_source`).
 """
 
@@ -17,7 +17,7 @@ from ..loading.loader import requirements_of
 MAX_SOURCE_BYTES = 10 * 1024 * 1024
 _MODULES_MAX = 1000
 _OPAQUE_CALLS = {"exec", "globals", "setattr", "vars"}
-"""A module that calls these may define names that are not visible in its source."""
+"""Functions whose callers may define names that are not visible in the source."""
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -25,7 +25,7 @@ class Modules:
     """The modules of a package."""
 
     def __init__(self, package: Path, reads: Callable[[str], None] = lambda _: None) -> None:
-        """Prepare; nothing is read yet.
+        """Create a reader of modules without reading a file.
 
         Args:
             package: a .py file or the directory of an extracted archive.
@@ -47,20 +47,20 @@ class Modules:
         return None
 
     def tree(self, file: Path) -> ast.Module:
-        """Return the syntax tree of a file; only the last one is kept.
+        """Return the syntax tree of a file; only the last tree is cached.
 
         Raises:
-            PackageError: the file is not Python source, or too large or too costly to parse.
+            PackageError: the file is not valid Python source, or is too large or too costly to parse.
         """
         if self._last is None or self._last[0] != file:
-            self._last = None  # free its memory for the next one
+            self._last = None  # free memory before parsing the next file
             shown = file.name if self.package.is_file() else str(file.relative_to(self.package))
             self._reads(shown)
             self._last = file, _parse(file, shown)
         return self._last[1]
 
     def files(self) -> dict[str, Path]:
-        """Return the files of the modules by name, up to 1000."""
+        """Return up to `_MODULES_MAX` module files by module name."""
         if self.package.is_file():
             return {self.package.stem: self.package}
         found = {}
@@ -79,39 +79,39 @@ class Modules:
 def _parse(file: Path, shown: str) -> ast.Module:
     try:
         if file.stat().st_size > MAX_SOURCE_BYTES:
-            raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes; put data into files of its own")
+            raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes: move data into separate files")
         source = file.read_bytes()
         if b"\0" in source:  # Python releases raise different errors
             raise PackageError(f"{shown} has a syntax error: source code string cannot contain null bytes")
         tree = ast.parse(source, shown)
         compile(tree, shown, mode="exec", dont_inherit=True)
     except SyntaxError as exc:
-        where = f" in line {exc.lineno}" if exc.lineno else ""
+        where = f" on line {exc.lineno}" if exc.lineno else ""
         raise PackageError(f"{shown} has a syntax error{where}: {exc.msg}") from exc
     except (RecursionError, MemoryError) as exc:
         what = "nests too deeply" if isinstance(exc, RecursionError) else "takes too much memory to parse"
-        raise PackageError(f"{shown} {what}: split it, and put data into files that are not Python") from exc
+        raise PackageError(f"{shown} {what}: split it, and move data into files that are not Python") from exc
     except ValueError as exc:
         raise PackageError(f"{shown} is not Python source: {exc}") from exc
     return tree
 
 
 def check_package(modules: Modules, class_name: str, *, installs: bool = False) -> None:
-    """Check that a package contains its function. Blocking.
+    """Check that a package contains its function; blocking.
 
     Args:
         modules: modules of the package.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
-        installs: whether its requirements are installed, as for functions, but not for a connector's transform.
+        installs: whether requirements are installed, as for functions, but not for a connector's transform function.
 
     Raises:
-        PackageError: one line about what is missing or wrong.
+        PackageError: one line about the problem.
     """
     if modules.package.is_dir():
         check_archive(modules.package, installs=installs)
         _check_python(modules.package)
     if not all(part.isidentifier() for part in class_name.split(".")):
-        raise PackageError(f"className {class_name!r} is not of the form module.Class or module.function")
+        raise PackageError(f"invalid className {class_name!r}: expected module.Class or module.function")
     module, _, attribute = class_name.rpartition(".")
     found: dict[str, ast.Module] = {}
     for name, wanted in ((module, attribute), (class_name, "process")):
@@ -138,13 +138,13 @@ def check_archive(root: Path, *, installs: bool = False) -> None:
     """
     if requirements_of(root) is not None and not installs:
         raise PackageError(
-            "the package has a requirements.txt, which is installed for functions only; put the modules themselves into"
-            " the package, or install them where the worker runs"
+            "the package has a requirements.txt, which is installed for functions only: include the modules in the"
+            " package, or install them where the worker runs"
         )
 
 
 def _check_python(root: Path) -> None:
-    """Reject a function pickled by another Python; a version file beside other code belongs to its author."""
+    """Reject a function pickled by another Python version; a version file without a pickle is ignored."""
     version = root / VERSION_FILE
     if (root / PICKLE_FILE).is_file() and version.is_file():
         reason = version_refusal(version.read_text(encoding="utf-8", errors="replace").strip()[:20])
@@ -189,7 +189,7 @@ def defines(tree: ast.Module, name: str) -> bool:
 
 
 def _check_target(tree: ast.Module, name: str, class_name: str) -> None:
-    """Reject a class whose source shows that it has no `process`."""
+    """Reject a class that has no `process` according to its source."""
     for statement in top_level(tree):
         if isinstance(statement, ast.ClassDef) and statement.name == name:
             plain_bases = all(last_name(base) in ("Function", "object") for base in statement.bases)
@@ -209,6 +209,6 @@ def public_names(tree: ast.Module) -> list[str]:
 
 
 def listed(names: list[str]) -> str:
-    """Return the first names of a list, for an error."""
+    """Format the first names of a list, for an error."""
     shown = ", ".join(names[:8]) or "nothing"
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

@@ -1,10 +1,11 @@
-"""Checks whether a function uses its state, by reading the source without running it.
+"""Check whether a function uses its state, by reading the source without running it.
 
-Design: a function whose messages all fail without a state store is better rejected on creation. Many classes have a
-method such as `get_state`, so a call counts only if it is made on the context passed to the function, or on an
-attribute of `self` that holds it. The context is followed into functions of the same module and methods of the same
-class, by their plain names. Calls inside a `try` that handles StateUnavailable do not count. A use that is not found
-here stops the instance at its first call. Sources are untrusted: the search does not recurse, and its work is limited.
+Design: it is better to reject a function on creation than to let all its messages fail without a state store. Many
+classes have a method such as `get_state`, so a call counts only if it is made on the context passed to the function, or
+on an attribute of `self` that holds the context. The context is followed into functions of the same module and methods
+of the same class, by their plain names. Calls inside a `try` that handles StateUnavailable do not count. A use that is
+not found here stops the instance at its first call. Sources are untrusted: the search does not recurse, and its work is
+limited.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from .source_check import Modules, last_name, top_level
 
 STATE_METHODS = frozenset(("incr_counter", "get_counter", "del_counter", "put_state", "get_state", "delete_state"))
 NODES_MAX = 200_000
-"""Maximum syntax tree nodes visited by a search; the rest of a larger module counts as not using the state."""
+"""Maximum syntax tree nodes visited by a search; the rest of a larger module is ignored."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Place: TypeAlias = tuple[_Function, str, ast.ClassDef | None]
 """A function, its parameter that holds the context (empty for none), and its class if it is a method."""
 
 
 def find_state_call(modules: Modules, class_name: str) -> str:
-    """Return where a function first uses its state, as ``incr_counter in line 8 of counter.py``; empty if not found.
+    """Return where a function first uses its state, such as ``incr_counter on line 8 of counter.py``, or "".
 
     Args:
         modules: modules of the package.
@@ -43,16 +44,16 @@ def find_state_call(modules: Modules, class_name: str) -> str:
         found = next((node for node in top_level(tree) if getattr(node, "name", "") == wanted), None)
         if isinstance(found, _Function | ast.ClassDef):
             call = _Search(tree).first_call(found)
-            return "" if call is None else f"{call[1]} in line {call[0]} of {file.name}"
+            return "" if call is None else f"{call[1]} on line {call[0]} of {file.name}"
     return ""
 
 
 class _Search:
-    """The search in one module.
+    """A search in one module.
 
     Attributes:
         calls: line and method of each call found.
-        kept: attributes of `self` that hold the context.
+        kept: names of attributes of `self` that hold the context.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -62,21 +63,23 @@ class _Search:
         self._nodes_left = NODES_MAX
 
     def first_call(self, target: _Function | ast.ClassDef) -> tuple[int, str] | None:
-        """Return the first call on the context passed to a function or a class's methods."""
+        """Return line and method of the first call on the context passed to a function or class, or None."""
         starts: list[_Place] = [(target, _parameter(target, 1), None)] if isinstance(target, _Function) else []
         if isinstance(target, ast.ClassDef):
             self._by_name[target] = _by_name(target)
             methods = [method for named in self._by_name[target].values() for method in named]
-            given = [one for one in methods if one.name in ("process", "open")]  # of functions, and of connectors
+            given = [
+                one for one in methods if one.name in ("process", "open")
+            ]  # methods of functions and connectors that receive a context
             starts += [(one, _parameter(one, 1 + (not _is_static(one))), target) for one in given]
             starts += [(one, "", target) for one in methods]
         self._search(starts)
         if self.kept:
-            self._search(starts)  # with all attributes that hold the context
+            self._search(starts)  # again, now that all attributes with the context are known
         return min(self.calls, default=None)
 
     def _search(self, starts: Sequence[_Place]) -> None:
-        """Search functions, and those that they pass the context to."""
+        """Search functions, and all functions that they pass the context to."""
         waiting = deque(starts)
         seen: set[tuple[_Function, str]] = set()
         while waiting:
@@ -95,7 +98,7 @@ class _Search:
                     waiting += self._look_at(node, context, owner)
 
     def _look_at(self, call: ast.Call, context: str, owner: ast.ClassDef | None) -> Iterator[_Place]:
-        """Record a call that uses the state; yield functions that a call passes the context to."""
+        """Record a call that uses the state, and yield functions that receive the context from it."""
         called = call.func
         if isinstance(called, ast.Attribute) and called.attr in STATE_METHODS:
             if self._is_context(called.value, context):

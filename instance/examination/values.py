@@ -1,17 +1,17 @@
-"""Checks whether a function's annotations and its config contradict each other, using the real converters.
+"""Check whether a function's annotations and its config contradict each other, using the real converters.
 
-Design: an instance decides by `load_values` how messages are converted, so it is called here too, and its error is the
-answer, verbatim. Schemas of topics, which need a broker, are checked later, when topics are opened.
+Design: `load_values` decides in an instance how messages are converted, so it is called here too, and its error is
+returned verbatim. Topic schemas, which require a broker, are checked later, when topics are opened.
 
-The class of a function is not instantiated: its `process` is inspected as far as the class shows it. Classes of SerDes
-and schemas are instantiated, because nothing else about them can be checked.
+The function's class is not instantiated: its `process` is inspected as far as the class shows it. Classes of SerDes and
+schemas are instantiated, because nothing else about them can be checked.
 
 The check is skipped if the result may differ where the instance runs:
 
-- A module that the package itself tried to import was not found, even if the error was caught. The package may have
-  defined a substitute.
+- The package tried to import a module that was not found, even if it caught the error, because it may have defined a
+  substitute.
 - A class in the config is in a module that is neither in the package nor here, and the package has a requirements.txt.
-- A library is required that is not installed here, such as fastavro.
+- A required library, such as fastavro, is not installed here.
 
 A function annotated ``-> None`` may have an output topic, and publish there through its context.
 """
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 _HELPERS = (
     "<frozen ", str(Path(importlib.__file__ or "").parent), str(Path(inspect.getfile(ProcessHome)).parent),
 )  # fmt: skip
-"""Modules that import on behalf of others."""
+"""Path prefixes of modules that import on behalf of others."""
 
 
 class ExaminedHome(ProcessHome):
-    """A package that is loaded for examination, and the modules that its code did not find.
+    """Home of a package under examination, which records failed imports.
 
     Attributes:
-        root: directory of its modules.
-        missed: first module that the package's code tried to import and that was not found; empty if none.
+        root: directory of the package's modules.
+        missed: first module that the package's code failed to import, or empty.
     """
 
     def __init__(self, package: Path) -> None:
-        """Remember the package, and record imports from now on."""
+        """Create the home of a package, and start recording failed imports."""
         super().__init__(package)
         self.missed = ""
         self.root = module_root(package)
@@ -61,7 +61,7 @@ class ExaminedHome(ProcessHome):
         sys.meta_path.append(_LastFinder(self))
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module; raises `NotJudged` instead of ModuleNotFoundError if requirements may provide it."""
+        """Import a module; raises `NotJudged` instead of ModuleNotFoundError if requirements may provide it."""
         try:
             return super().import_module(name)
         except ModuleNotFoundError as error:
@@ -70,7 +70,7 @@ class ExaminedHome(ProcessHome):
             raise
 
     def has(self, name: str) -> bool:
-        """Return whether the package has a module of this name."""
+        """Return whether the package has a module with this name."""
         place = self.root.joinpath(*name.split("."))
         return bool(name) and (place.with_suffix(".py").is_file() or place.is_dir())
 
@@ -81,11 +81,11 @@ class ExaminedHome(ProcessHome):
 
 
 class NotJudged(Exception):
-    """The examined object is not here."""
+    """The object to examine may be provided by requirements that are not installed here."""
 
 
 class _LastFinder:
-    """The last finder: records modules that no other finder has found."""
+    """The last import finder: records modules that no other finder has found."""
 
     def __init__(self, home: ExaminedHome) -> None:
         self._home = home
@@ -93,7 +93,7 @@ class _LastFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Record the missing module, and return None; called by importlib."""
+        """Record a missing module, and return None; called by importlib."""
         frame = sys._getframe(1)
         while frame.f_code.co_filename.startswith(_HELPERS) and frame.f_back is not None:
             frame = frame.f_back
@@ -102,20 +102,20 @@ class _LastFinder:
 
 
 class _NoTopics:
-    """Replaces topics, which are not opened."""
+    """Stands in for topics, which are not opened."""
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
         """Do nothing."""
 
     def writer(self, schema: Schema[Any], topic: str, version: bytes) -> Found:
-        """Return no schema."""
+        """Return None."""
         return None
 
 
 def value_settings(details: FunctionDetails) -> bytes:
-    """Return the part of a function's record that concerns its values; equal for records that differ elsewhere.
+    """Return the part of a function's record that concerns its values, in serialised form.
 
-    Topic names are only included if an error would contain them.
+    The result is equal for records with the same part. Topic names are included only if an error would name them.
     """
     found = FunctionDetails()
     found.source.typeClassName = details.source.typeClassName
@@ -130,13 +130,13 @@ def value_settings(details: FunctionDetails) -> bytes:
 
 
 def value_refusal(found: Any, home: ExaminedHome, class_name: str, settings: bytes) -> str:
-    """Return in one line why a function's messages could not be converted; empty if no reason was found.
+    """Return why a function's messages cannot be converted, on one line; empty if no reason was found.
 
     Args:
-        found: the function, or its class.
-        home: home that loaded it.
-        class_name: its name.
-        settings: of `value_settings`.
+        found: function, or its class.
+        home: home that has loaded it.
+        class_name: name of the function or class.
+        settings: result of `value_settings`.
     """
     function = called(found)
     if function is None:
@@ -154,18 +154,20 @@ def value_refusal(found: Any, home: ExaminedHome, class_name: str, settings: byt
 
 
 def called(found: Any) -> Callable[..., Any] | None:
-    """Return the callable for messages as seen by `inspect.signature`; None if only an instance would show it.
+    """Return the callable that takes messages, for `inspect.signature`, or None if only an instance has it.
 
     Args:
-        found: a function, or a class with the method `process`.
+        found: function, or class with the method `process`.
     """
     if not inspect.isclass(found):
         return found if callable(found) else None
     method = inspect.getattr_static(found, "process", None)
     if isinstance(method, staticmethod | classmethod):
-        bound: Callable[..., Any] = getattr(found, "process")  # noqa: B009   a class either has it or not
+        bound: Callable[..., Any] = getattr(found, "process")  # noqa: B009   mypy does not know the attribute
         return bound
-    return method.__get__(object()) if inspect.isfunction(method) else None  # created in __init__, or a descriptor
+    return (
+        method.__get__(object()) if inspect.isfunction(method) else None
+    )  # otherwise created in __init__, or a descriptor
 
 
 def _lacks_library(error: BaseException | None) -> bool:

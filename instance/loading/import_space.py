@@ -1,18 +1,18 @@
-"""A separate module namespace for a function inside the worker's process.
+"""Give each function in the worker's process a separate module namespace.
 
 Design: `sys.modules` is shared by the process, and much of Python relies on it (dataclasses, type hints and pickle look
-up a class's module there), so a function's modules are registered there like all others, under a prefix: the function's
-``util`` is ``fn_public_default_f_0_1a2b3c.util``. User code does not use the prefix: its modules have their own
-``__builtins__`` whose ``__import__`` adds it where the package has a module of that name, and leaves all other names to
-the import system. Loading itself is done by the import system, with its locks, parents and caches; a finder for the
+up a class's module there). So a function's modules are registered there like all others, under a prefix: the function's
+``util`` is ``fn_public_default_f_0_1a2b3c.util``. User code does not see the prefix: its modules have their own
+``__builtins__``, whose ``__import__`` adds the prefix where the package has a module of that name, and leaves all other
+names to the import system. The import system does the loading, with its locks, parents and caches; a finder for the
 prefix only ensures that each module gets those builtins. Late imports, and imports by functions called from other
-threads, work the same way, because builtins belong to the module and not to the moment.
+threads, work in the same way, because builtins belong to the module.
 
-The function's installed requirements are modules of its space, too, after those of the process; so two functions may
-use two versions. They must be pure Python: an extension module is shared by the process.
+The function's installed requirements are also modules of its space, searched after those of the process; so two
+functions may use different versions. They must be pure Python: an extension module is shared by the process.
 
-The limits are those of names: a library that imports user modules by name with its own ``importlib`` does not find
-them. Such functions need a separate process.
+Limitation: a library that imports user modules by name with its own ``importlib`` does not find them. Such functions
+need a separate process.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ _PREFIX = re.compile(r"fn_\w+_[0-9a-f]{6}\.")
 
 
 def prefix_of(key: str) -> str:
-    """Return the prefix of an instance: the same at every start, so that its pickles stay readable."""
+    """Return the module prefix of an instance, which never changes, so that pickles remain readable."""
     readable = re.sub(r"\W", "_", key)
     return f"fn_{readable}_{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 
 
 class _Finder:
-    """Finds the modules of all spaces; a single one per process, because every import calls every finder."""
+    """Finds the modules of all spaces; one per process, because every import calls every finder."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, ImportSpace] = {}
         self._changes = threading.Lock()
 
     def add(self, space: ImportSpace) -> None:
-        """Find the modules of a space from now on."""
+        """Start finding modules of a space."""
         with self._changes:
             self._spaces[space.prefix] = space
             if self not in sys.meta_path:
                 sys.meta_path.insert(0, self)
 
     def has(self, space: ImportSpace) -> bool:
-        """Return whether modules of a space are found; false if a later one has taken over its prefix."""
+        """Return whether modules of a space are found; False if a later space has taken over the prefix."""
         return self._spaces.get(space.prefix) is space
 
     def remove(self, prefix: str) -> bool:
-        """Stop finding modules of a prefix; returns whether there was a space for it."""
+        """Stop finding modules with a prefix; return whether it belonged to a space."""
         with self._changes:
             is_known = self._spaces.pop(prefix, None) is not None
             if not self._spaces and self in sys.meta_path:
@@ -82,7 +82,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find modules under the prefix of a space, and give them its builtins; called by importlib."""
+        """Find a module under the prefix of a space; called by importlib."""
         prefix, dot, _ = fullname.partition(".")
         space = self._spaces.get(prefix) if dot else None
         return None if space is None else space.find_spec(fullname, path)
@@ -90,7 +90,7 @@ class _Finder:
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
         """Find distributions installed for the space of the calling code, by plain or prefixed names."""
         space = self._asking()
-        if space is None or space.libraries is None or "path" in vars(context):  # the caller gave a path
+        if space is None or space.libraries is None or "path" in vars(context):  # the caller passed a path
             return ()
         from importlib.metadata import DistributionFinder, MetadataPathFinder  # the caller has imported it already
 
@@ -99,7 +99,7 @@ class _Finder:
         return MetadataPathFinder.find_distributions(where)
 
     def _asking(self) -> ImportSpace | None:
-        """Return the space of the code that led to this call."""
+        """Return the space of the innermost calling code that belongs to one, or None."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             module = frame.f_globals.get("__name__")
@@ -114,7 +114,7 @@ _FINDER = _Finder()
 
 
 class ImportSpace:
-    """The modules of one instance; `install` before use, `remove` at the end.
+    """The modules of one instance; call `install` before use and `remove` at the end.
 
     Attributes:
         prefix: prefix of the registered module names.
@@ -122,13 +122,13 @@ class ImportSpace:
     """
 
     def __init__(self, key: str, package: Path, output: TextIO | None = None, libraries: Path | None = None) -> None:
-        """Prepare; nothing is imported yet.
+        """Create a space without importing a module.
 
         Args:
             key: key of the instance.
             package: a .py file or the directory of modules.
-            output: where ``print`` of its modules writes, None for standard output.
-            libraries: directory of its installed requirements, or None.
+            output: where ``print`` in its modules writes, or None for standard output.
+            libraries: directory of the function's installed requirements, or None.
         """
         self.prefix = prefix_of(key)
         self._package = package
@@ -152,25 +152,25 @@ class ImportSpace:
         if self.libraries is not None:
             _check_pure(self.libraries)
         self.remove()
-        parent = ModuleType(self.prefix, "The modules of one function.")
+        parent = ModuleType(self.prefix, "Modules of one function.")
         parent.__path__ = [self._root] if self.libraries is None else [self._root, str(self.libraries)]
         sys.modules[self.prefix] = parent
         _FINDER.add(self)
 
     def remove(self) -> None:
-        """Forget the modules, so that a new version of the function starts without them."""
-        if _FINDER.remove(self.prefix):  # otherwise none was ever imported
+        """Remove the modules, so that a new version of the function starts without them."""
+        if _FINDER.remove(self.prefix):  # otherwise no module was imported
             roots = [self._root] if self.libraries is None else [self._root, str(self.libraries)]
             forget_modules(self.prefix, roots)
 
     def close(self, logger: str) -> None:
-        """Forget the modules and their logger, unless a later run of the function has replaced them."""
+        """Remove the modules and their logger, unless a later run of the function has replaced them."""
         if _FINDER.has(self):
             self.remove()
             logging.getLogger().manager.loggerDict.pop(logger, None)
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module of the package by its own name."""
+        """Import a module of the package by its unprefixed name."""
         try:
             return importlib.import_module(f"{self.prefix}.{name}")
         except ModuleNotFoundError as error:
@@ -183,12 +183,12 @@ class ImportSpace:
             raise
 
     def has(self, name: str) -> bool:
-        """Return whether the package or its requirements have a top-level module of this name."""
+        """Return whether the package or its requirements have a top-level module with this name."""
         known = self._known.get(name)
         if known is None:
             find = importlib.machinery.PathFinder.find_spec
             spec = find(name, [self._root])
-            # A directory without __init__.py is a module only if no other module has the name, as in any program.
+            # As usual, a directory without __init__.py is a module only if no other module has the name.
             known = spec is not None and (spec.origin is not None or not _is_elsewhere(name))
             if not known and self.libraries is not None and find(name, [str(self.libraries)]) is not None:
                 known = not _is_elsewhere(name)
@@ -196,7 +196,7 @@ class ImportSpace:
         return known
 
     def find_spec(self, fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """Return the location of a module under the prefix, or None; it gets the space's builtins."""
+        """Return the spec of a module under the prefix, with the space's builtins, or None."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = _Loader(fullname, spec.loader.path, self._builtins)
@@ -210,7 +210,7 @@ class ImportSpace:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """The ``__import__`` of user code."""
+        """Implement ``__import__`` for user code."""
         top = name.partition(".")[0]
         if level == 0:
             if top == PULSAR:
@@ -227,7 +227,7 @@ class ImportSpace:
         return builtins.__import__(name, globals, locals, fromlist or (), level)
 
     def resolve(self, name: str) -> ModuleType:
-        """Return the result of ``importlib.import_module`` in user code."""
+        """Implement ``importlib.import_module`` for user code."""
         top = name.partition(".")[0]
         if top == PULSAR:
             known = self._facade.modules.get(name)
@@ -246,12 +246,12 @@ def _is_elsewhere(name: str) -> bool:
 
 
 def _check_pure(libraries: Path) -> None:
-    """Reject requirements with an extension module."""
+    """Reject requirements that include an extension module."""
     found = next((file for file in libraries.rglob("*") if file.name.endswith(tuple(EXTENSION_SUFFIXES))), None)
     if found is not None:
         raise FunctionLoadError(
-            f"the requirements of the package bring the extension module {found.relative_to(libraries)}, and functions"
-            " in threads may have modules of Python alone; give --runtime process, or install it where the worker runs"
+            f"the package's requirements include the extension module {found.relative_to(libraries)}, but functions in"
+            " threads support only pure Python modules: use --runtime process, or install it where the worker runs"
         )
 
 
@@ -295,20 +295,20 @@ def _printer(output: TextIO) -> Any:
 
 
 class SpacePickleSerDe(SerDe):
-    """Pickles with the original module names of classes, so that they are compatible with other processes."""
+    """Pickles with the unprefixed module names of classes, for compatibility with other processes."""
 
     def __init__(self, space: ImportSpace) -> None:
-        """Find classes in ``space``."""
+        """Create a SerDe that finds classes in ``space``."""
         self._space = space
         self._spelled = f"c{space.prefix}.".encode()
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002  the name is Pulsar's
-        """Return the value pickled."""
-        # Protocol 3 has one form for naming a class: opcode c, module, line end.
+        """Pickle a value."""
+        # Protocol 3 has a single form for class names: opcode c, module, line end.
         return pickle.dumps(input, 3).replace(self._spelled, b"c")
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the pickled value."""
+        """Unpickle a value."""
         return _Unpickler(input_bytes, self._space).load()
 
 

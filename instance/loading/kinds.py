@@ -1,9 +1,9 @@
-"""Determines a callable's kind of function by inspection, without calling it.
+"""Determine a callable's kind of function by inspection, without calling it.
 
-Design: the callable itself decides, then what it wraps. A decorator that uses `functools.wraps` sets `__wrapped__`, and
-usually passes on the function's result, a generator or an awaitable; a plain wrapper of an async function is therefore
-considered async. A wrapper that converts the result (a list of a generator's outputs) is called like the wrapped
-function, and its return value is one output.
+Design: the callable itself decides, then the callables that it wraps. A decorator that uses `functools.wraps` sets
+`__wrapped__`, and usually passes on the function's result, a generator or an awaitable; so a plain wrapper of an async
+function is considered async. A wrapper that converts the result (a list of a generator's outputs) is called like the
+wrapped function, and its return value is one output.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...api.batches import MARK
 from ...errors import FunctionLoadError
 
 _LAYERS_MAX = 100
-"""Maximum wrappers around one function; some objects have every attribute, without end."""
+"""Maximum number of wrappers around a function; some objects have every attribute, endlessly."""
 
 
 class Kind(Enum):
-    """How a function takes messages and returns outputs; the value is its name in errors."""
+    """How a function takes messages and returns outputs; values are names for errors."""
 
     PLAIN = "a plain function"
     BATCH = "a batch function"
@@ -32,12 +32,12 @@ class Kind(Enum):
 
     @property
     def is_async(self) -> bool:
-        """Whether it needs an event loop."""
+        """Whether the function needs an event loop."""
         return self in (Kind.ASYNC, Kind.ASYNC_GENERATOR)
 
 
 def kind_of(function: Callable[..., Any] | None) -> Kind:
-    """Return the kind of a callable, plain for None; for batch functions see `batch_size`."""
+    """Return the kind of a callable, or PLAIN for None; `batch_size` detects batch functions."""
     for layer in layers(function):
         if inspect.iscoroutinefunction(layer):
             return Kind.ASYNC
@@ -49,10 +49,10 @@ def kind_of(function: Callable[..., Any] | None) -> Kind:
 
 
 def batch_size(function: Callable[..., Any], name: str) -> int | None:
-    """Return the maximum messages per call of a batch function, None for other functions.
+    """Return the maximum number of messages per call of a batch function, or None for other functions.
 
     Raises:
-        FunctionLoadError: it is marked as a batch function but is also of another kind.
+        FunctionLoadError: a batch function is also of another kind.
     """
     for layer in layers(function):
         size = getattr(layer, MARK, None)
@@ -60,15 +60,15 @@ def batch_size(function: Callable[..., Any], name: str) -> int | None:
             kind = kind_of(function)
             if kind is not Kind.PLAIN:
                 raise FunctionLoadError(
-                    f"{name} is marked by batch_function and is {kind.value}; a batch function is a plain def that"
-                    " takes a list and returns one, so leave out the decorator or what makes it the other kind"
+                    f"{name} is decorated with batch_function but is {kind.value}: remove the decorator, or make it a"
+                    " plain def that takes and returns a list"
                 )
             return size
     return None
 
 
 def layers(function: Any) -> Iterator[Any]:
-    """Yield a callable, and the callables that it wraps, one after the other."""
+    """Yield a callable, followed by the callables that it wraps."""
     for _ in range(_LAYERS_MAX):
         yield function
         wrapped = getattr(function, "__wrapped__", None)
@@ -77,7 +77,7 @@ def layers(function: Any) -> Iterator[Any]:
         elif callable(wrapped):
             function = wrapped
         elif not inspect.isroutine(function) and not inspect.isclass(function):
-            function = type(function).__call__  # of an object; ends at a C function's own method-wrapper
+            function = type(function).__call__  # an object's method; ends at a C function's method wrapper
             if not inspect.isroutine(function):
                 return
         else:

@@ -1,7 +1,7 @@
-"""Adds installed requirements to the search path of a process, after its Python environment.
+"""Add installed requirements to the search path of a process, after its Python environment.
 
-Design: all functions in a process share the search path and the modules, one per name; so two versions of a
-distribution in one process are rejected, because one of the functions would get the wrong one.
+Design: all functions in a process share the search path, and one module per name. So two versions of a distribution in
+one process are rejected, because one of the functions would get the wrong version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...errors import FunctionLoadError
 
 
 class Libraries:
-    """Directories of installed requirements on this process's search path, and the functions that use them."""
+    """The installed requirements on this process's search path, and the functions that use them."""
 
     def __init__(self) -> None:
         """Create an empty set."""
@@ -27,15 +27,15 @@ class Libraries:
         self._lock = threading.Lock()
 
     def use(self, function: str, directory: Path | None, *, displaces: bool = False) -> None:
-        """Add a directory to the end of the search path, as the only one of a function.
+        """Append a directory to the search path, replacing an earlier one of the function.
 
         Args:
             function: function name.
             directory: directory of its requirements, or None.
-            displaces: drop conflicting versions brought in by earlier functions, which are not in use.
+            displaces: whether to drop conflicting versions of other functions, which are not running.
 
         Raises:
-            FunctionLoadError: another version of one of them is loaded.
+            FunctionLoadError: a conflicting version of a distribution is loaded.
         """
         with self._lock:
             self._used.pop(function, None)
@@ -52,12 +52,12 @@ class Libraries:
             importlib.invalidate_caches()
 
     def release(self, function: str) -> None:
-        """Record that a function has been removed; its libraries stay until another function needs other versions."""
+        """Release a removed function's libraries, which remain until another function needs other versions."""
         with self._lock:
             self._used.pop(function, None)
 
     def has(self, function: str, directory: Path | None) -> bool:
-        """Return whether a function uses this directory."""
+        """Return whether a function uses a directory."""
         return self._used.get(function) == directory
 
     def is_here(self, directory: Path) -> bool:
@@ -72,15 +72,15 @@ class Libraries:
         users = [user for user, directory in self._used.items() if directory == place]
         if users and not displaces:
             raise FunctionLoadError(
-                f"function {function} requires {name} {brought[name]}, and function {users[0]} has brought {name}"
-                f" {theirs[name]} into the same process; require one version in both, or put its modules into one of"
-                " the packages"
+                f"function {function} requires {name} {brought[name]}, but function {users[0]} loaded {name}"
+                f" {theirs[name]} into the same process: require the same version in both, or include its modules in"
+                " one of the packages"
             )
         loaded = dict(_loaded_from(place))
         if any(file.endswith(tuple(EXTENSION_SUFFIXES)) for file in loaded.values()):
             raise FunctionLoadError(
-                f"function {function} requires {name} {brought[name]}, and extension modules that came with {name}"
-                f" {theirs[name]} are loaded and cannot be replaced; restart the worker"
+                f"function {function} requires {name} {brought[name]}, but extension modules of {name} {theirs[name]}"
+                " are loaded and cannot be replaced: restart the worker"
             )
         for module in loaded:
             del sys.modules[module]
@@ -90,20 +90,20 @@ class Libraries:
         sys.path[:] = [entry for entry in sys.path if entry != str(place)]
 
 
-# The search path and the modules belong to the process, and so does this record of them.
+# One per process, like the search path and the modules.
 LIBRARIES = Libraries()
 
 
 def check_environment(function: str, brought: Mapping[str, str], places: Collection[Path] = ()) -> None:
-    """Reject distributions of which the Python environment, which takes precedence, has another version.
+    """Reject distributions that the Python environment, which takes precedence, has in another version.
 
     Args:
         function: name of the function with these requirements.
-        brought: versions by name, as of `versions`.
+        brought: versions by name, as returned by `versions`.
         places: directories on the search path that are not part of the environment.
 
     Raises:
-        FunctionLoadError: there is one.
+        FunctionLoadError: the environment has another version.
     """
     from importlib.metadata import distributions  # imports zipfile and csv, so only for functions with requirements
 
@@ -112,8 +112,9 @@ def check_environment(function: str, brought: Mapping[str, str], places: Collect
         there = next((found.version for found in distributions(name=name, path=own)), version)
         if there != version:
             raise FunctionLoadError(
-                f"function {function} requires {name} {version}, and the Python environment at {sys.prefix} has"
-                f" {name} {there}, which comes first; require {name}=={there}, or put its modules into the package"
+                f"function {function} requires {name} {version}, but the Python environment at {sys.prefix} has"
+                f" {name} {there}, which takes precedence: require {name}=={there}, or include its modules in the"
+                " package"
             )
 
 
@@ -126,7 +127,7 @@ def versions(directory: Path) -> dict[str, str]:
 
 
 def _loaded_from(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield names and files of modules that were loaded from a directory."""
+    """Yield the names and files of modules loaded from a directory."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and Path(file).is_relative_to(directory):

@@ -1,6 +1,6 @@
-"""Finds the function in its package and makes it callable; runs on the function's thread, because it runs user code.
+"""Find the function in its package and make it callable; used on the function's thread, because it runs user code.
 
-It also locates the modules of a package, and handles imports of a process with a single function.
+This module also locates the modules of a package, and handles imports in a process with a single function.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from .own_imports import OwnImports
 
 REQUIREMENTS = "requirements.txt"
 WHEELS = "deps"
-"""Directory beside the requirements with wheels to install from, without an index."""
+"""Directory next to the requirements with wheels to install from, without an index."""
 SHOWN_AFTER_S = 5.0
-"""A shorter import is normal, and an error in the status would be misleading."""
+"""Duration after which the status reports a running import; shorter ones are normal."""
 PICKLE = PickleSerDe.__name__
 _OUR_SERDES = {kind.__name__: kind for kind in (IdentitySerDe, JsonSerDe, PickleSerDe)}
 _OUR_MODULES = ("", "serde", "pulsar", "pulsar.functions.serde", "magnetar", "magnetar.api", "magnetar.api.serde")
 
 
 class Loading:
-    """The current step of loading user code; `step` is for the function's thread, `trouble` for any."""
+    """The current step of loading user code; `step` is called on the function's thread, `trouble` on any."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create without a current step.
+        """Create a tracker without a current step.
 
         Args:
-            clock: monotonic seconds.
+            clock: monotonic clock, in seconds.
         """
         self._clock = clock
         self._at_hand: tuple[str, float, int] | None = None
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Record a step while it runs.
+        """Record a step while it is running.
 
         Args:
             what: description, such as ``importing module x``.
@@ -62,7 +62,7 @@ class Loading:
             self._at_hand = before
 
     def trouble(self) -> str:
-        """Return which step takes long, since when, and where it is; empty if none does."""
+        """Return which step is slow, for how long, and at which line; empty if none is."""
         at_hand = self._at_hand
         if at_hand is None:
             return ""
@@ -72,35 +72,35 @@ class Loading:
             return ""
         frame = sys._current_frames().get(thread)
         where = f"; now at line {frame.f_lineno} of {frame.f_code.co_filename}" if frame is not None else ""
-        return f"{what} since {passed_s:.0f} s{where}"
+        return f"{what} for {passed_s:.0f} s{where}"
 
 
 class Home(Protocol):
-    """Where user code is imported and runs: its own process, or a part of the worker's. All methods run on its thread.
+    """Where user code is imported and runs: a separate or a shared process. Methods are called on its thread.
 
     Attributes:
-        loading: what is being loaded.
+        loading: current step of loading user code.
     """
 
     loading: Loading
 
     def enter_thread(self) -> None:
-        """Start of the function's thread."""
+        """Prepare the function's thread at its start."""
 
     def leave_thread(self) -> None:
-        """End of the function's thread."""
+        """Clean up at the end of the function's thread."""
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module of the package by its own name."""
+        """Import a module of the package by its unprefixed name."""
 
     def pickle_serde(self) -> SerDe:
         """Return a PickleSerDe that finds the package's classes."""
 
 
 def requirements_of(package: Path) -> Path | None:
-    """Return the requirements.txt of an extracted package, which is beside or above its modules; None without one.
+    """Return the requirements.txt of an extracted package, next to or above its modules, or None.
 
-    A built-in connector or a statement, which has no package, has none.
+    Built-in connectors and statements have no package, and so no requirements.
     """
     if package == Path():
         return None
@@ -117,53 +117,53 @@ def module_root(package: Path) -> Path:
     if package.is_dir():
         return package
     if not package.is_file():
-        raise FunctionLoadError(f"package {package} is not there")
+        raise FunctionLoadError(f"package {package} does not exist")
     if package.suffix != ".py":
         raise FunctionLoadError(f"package {package.name} is neither a .py file nor a directory of modules")
     return package.parent
 
 
 class ProcessHome:
-    """A separate process for the function: modules are imported under their own names.
+    """Home of a function with its own process, where modules are imported under their own names.
 
     Attributes:
-        loading: what is being imported.
+        loading: current step of loading user code.
     """
 
     def __init__(self, package: Path, libraries: Path | None = None) -> None:
-        """Remember the package and its installed requirements; nothing is imported yet."""
+        """Create the home of a package with its installed requirements, without importing a module."""
         self.loading = Loading()
         self._package = package
         self._libraries = libraries
         self._is_ready = False
 
     def enter_thread(self) -> None:
-        """Do nothing: the whole process is the function's."""
+        """Do nothing: the process belongs to the function."""
 
     def leave_thread(self) -> None:
-        """Do nothing."""
+        """Do nothing: the process belongs to the function."""
 
     def pickle_serde(self) -> SerDe:
-        """Return the ordinary one."""
+        """Return an ordinary `PickleSerDe`."""
         return PickleSerDe()
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module of the package."""
+        """Import a module of the package."""
         if not self._is_ready:
             self._is_ready = True
             root = module_root(self._package)
             self._make_room(root)
             sys.path.insert(0, str(root))
-            if self._libraries is not None:  # after libraries that we use ourselves, and have imported
+            if self._libraries is not None:  # after our own libraries, which are already imported
                 sys.path.append(str(self._libraries))
                 importlib.invalidate_caches()
         return importlib.import_module(name)
 
     def _make_room(self, root: Path) -> None:
-        """Forget loaded modules of this process whose names the package uses, too.
+        """Remove loaded modules of this process that have the same names as modules of the package.
 
-        We keep our references to them; user code gets its own. Modules of the standard library stay, because many refer
-        to each other.
+        We keep our references to them; user code gets its own modules. Modules of the standard library remain, because
+        many refer to each other.
         """
         names = set()
         for name in self._own_names(root):
@@ -171,15 +171,15 @@ class ProcessHome:
                 names.add(name)
                 continue
             print(  # noqa: T201  goes to the instance's log
-                f"warning: module {name!r} of the package has the name of a standard library module that is"
-                " loaded already, which is used instead; rename it",
+                f"warning: module {name!r} of the package is hidden by a standard library module of the same name that"
+                " is already loaded; rename it",
                 file=sys.stderr,
             )
         if any(name in sys.modules or _is_elsewhere(name) for name in names):
             OwnImports(names, str(root)).install()
 
     def _own_names(self, root: Path) -> list[str]:
-        """Return the modules of the package; files beside a single file belong to other functions."""
+        """Return the module names of the package; files next to a single file belong to other functions."""
         if self._package.is_file():
             return [self._package.stem]
         return [found.name for found in pkgutil.iter_modules([str(root)])]
@@ -191,13 +191,13 @@ def _is_elsewhere(name: str) -> bool:
 
 
 class LoadedFunction:
-    """A callable and its calling convention.
+    """A function's callable and calling convention.
 
     Attributes:
-        call: takes the value, and the context if `takes_context`.
-        takes_context: whether it takes the context.
+        call: function of the value, and of the context if `takes_context`.
+        takes_context: whether the function takes the context.
         kind: kind of function.
-        batch_size: maximum messages per call of a batch function.
+        batch_size: maximum number of messages per call of a batch function.
         loop: event loop on which an async function's object was created; None for other functions.
     """
 
@@ -217,34 +217,34 @@ class LoadedFunction:
         self.loop = loop
 
     def only(self, kinds: Collection[Kind], where: str) -> LoadedFunction:
-        """Return it if its kind is one of these.
+        """Return the function if its kind is one of ``kinds``.
 
         Raises:
-            FunctionLoadError: its kind is another; ``where`` is named in the error.
+            FunctionLoadError: the function has another kind; the error names ``where``.
         """
         if self.kind in kinds:
             return self
         self.close()
         known = " or ".join(kind.value for kind in kinds)
-        raise FunctionLoadError(f"{where} cannot be {self.kind.value}; make it {known}")
+        raise FunctionLoadError(f"{where} cannot be {self.kind.value}: make it {known}")
 
     def close(self) -> None:
-        """Close the event loop of a function that will not be called, on its thread."""
+        """Close the event loop of a function that will not be called (on the function's thread)."""
         if self.loop is not None:
             self.loop.close()
 
 
 def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
-    """Load the function that ``className`` names.
+    """Load the function named by ``className``.
 
-    ``module.Class`` is instantiated once, without arguments, and its ``process(input, context)`` is called;
-    ``module.function`` is called with the value, and with the context if it has a second parameter; ``module`` alone
-    means its function ``process``. An object with an async method is created while the method's event loop runs, so
-    that it can create clients and the like that need one.
+    ``module.Class`` is instantiated once, without arguments, and its ``process(input, context)`` is called.
+    ``module.function`` is called with the value, and with the context if it has a second parameter. ``module`` alone
+    means its function ``process``. An object with an async method is created on the method's running event loop, so
+    that its constructor can create clients that need one.
 
     Raises:
-        FunctionLoadError: it does not exist, or it is of a kind that cannot be called.
-        Exception: raised by the package on import or by the class on creation.
+        FunctionLoadError: the function does not exist or cannot be called.
+        Exception: the package raised it on import, or the class on creation.
     """
     class_name = spec.details.className
     module_name, _, attribute = class_name.rpartition(".")
@@ -258,13 +258,13 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
     loop = asyncio.new_event_loop() if needs_loop else None
     try:
         if inspect.isclass(found):
-            with home.loading.step(f"making an object of class {class_name}"):
+            with home.loading.step(f"creating an instance of class {class_name}"):
                 made = found() if loop is None else loop.run_until_complete(_construct(found))
             function = getattr(made, "process", None)
             if not callable(function):
                 raise FunctionLoadError(f"class {class_name} has no method process(self, input, context)")
         kind, size = kind_of(function), batch_size(function, class_name)
-        if kind.is_async and loop is None:  # the object created its method in its constructor
+        if kind.is_async and loop is None:  # the constructor created the method
             loop = asyncio.new_event_loop()
         takes_context = _takes_context(function, class_name)
     except BaseException:
@@ -286,19 +286,15 @@ def find_object(home: Home, module_name: str, attribute: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise FunctionLoadError(
-                f"{what} names module {module_name!r}, which the package does not have;"
-                " the module name is the file name without .py"
+                f"{what}: the package has no module {module_name!r}: use the file name without .py as the module name"
             ) from None
         if error.name is not None and "." not in error.name:
-            error.msg = (
-                f"{error}; put it into the package or name it in its requirements.txt, or install it where the"
-                " function runs"
-            )
+            error.msg = f"{error}: add it to the package or its requirements.txt, or install it where the function runs"
         raise
     if hasattr(module, attribute):
         return getattr(module, attribute)
     names = [name for name, value in vars(module).items() if _is_candidate(name, value, module)]
-    there = f"it has {', '.join(sorted(names)[:10])}" if names else "it defines no function or class"
+    there = f"it defines {', '.join(sorted(names)[:10])}" if names else "it defines no function or class"
     raise FunctionLoadError(f"{what}: module {module_name!r} has no {attribute!r}; {there}")
 
 
@@ -308,7 +304,7 @@ def _is_candidate(name: str, value: object, module: ModuleType) -> bool:
 
 
 def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
-    """Return whether a second argument is expected, and reject functions with another number of arguments."""
+    """Return whether a function takes a context, and reject functions with an invalid number of arguments."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -319,7 +315,7 @@ def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if len(required) > 2 or keywords or not (positional or takes_any):
         raise FunctionLoadError(
-            f"{class_name} takes ({', '.join(required + keywords)}); it must take the message, or the message and a"
+            f"{class_name} takes ({', '.join(required + keywords)}): it must accept the message, or the message and a"
             " context"
         )
     if len(required) == 2 or takes_any:
@@ -328,7 +324,7 @@ def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
 
 
 def _is_context(annotation: object) -> bool:
-    """Return whether a parameter is annotated as a context, by class or as a string."""
+    """Return whether a parameter is annotated as a context, by class or by name."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return "Context" in re.split(r"\W+", text)
 
@@ -346,13 +342,15 @@ def load_serde(home: Home, class_name: str) -> SerDe:
         return home.pickle_serde() if attribute == PICKLE else _OUR_SERDES[attribute]()
     if not module_name:
         known = ", ".join(_OUR_SERDES)
-        raise FunctionLoadError(f"SerDe {class_name!r} is not one of {known}; a class of your own is module.Class")
+        raise FunctionLoadError(
+            f"unknown SerDe {class_name!r}: expected one of {known}, or module.Class for your own class"
+        )
     found = find_object(home, module_name, attribute, f"SerDe {class_name!r}")
     if not inspect.isclass(found):
         raise FunctionLoadError(f"SerDe {class_name!r} names a {type(found).__name__}, not a class")
-    with home.loading.step(f"making an object of SerDe {class_name}"):
+    with home.loading.step(f"creating an instance of SerDe {class_name}"):
         serde: Any = found()
     for method in ("serialize", "deserialize"):
         if not callable(getattr(serde, method, None)):
             raise FunctionLoadError(f"SerDe {class_name!r} has no method {method}")
-    return cast(SerDe, serde)  # has the methods; subclassing SerDe is optional
+    return cast(SerDe, serde)  # subclassing SerDe is optional

@@ -1,4 +1,4 @@
-"""Caches of modules outside `sys.modules`: source lines, import finders, loggers, generic types."""
+"""Clear caches of modules outside `sys.modules`: source lines, import finders, loggers and generic types."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..logs.tracebacks import forget_stacks
 
 
 def forget_modules(prefix: str, roots: Collection[str]) -> None:
-    """Forget the modules whose names begin with a prefix, and cached data about them.
+    """Remove the modules under a prefix, and cached data about them.
 
     Args:
-        prefix: prefix of their names, up to a dot.
-        roots: directories that they were imported from.
+        prefix: prefix of the module names, without the dot.
+        roots: directories that the modules were imported from.
     """
     for name in _below(sys.modules, prefix):
         del sys.modules[name]

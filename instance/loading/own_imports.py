@@ -1,11 +1,11 @@
-"""Keeps imports of modules loaded earlier independent of a function's package.
+"""Keep imports of modules loaded earlier independent of a function's package.
 
-Design: a package may contain a module `grpc`, and its code gets that. But the real grpc, which answers requests about
-the instance and transports its state, imports some of its parts only when they are needed, and would look for them in
-the package. So the process's ``__import__`` checks the importer: modules loaded before the package find modules as if
-there were no package. It is replaced only if a name is used twice, because it slows down every import statement.
+Design: a package may contain a module `grpc`, which its code must get. But the real grpc, which answers requests about
+the instance and transports its state, imports some of its parts on demand, and would find the package's. So the
+process's ``__import__`` checks the importer: modules loaded before the package import as if there were no package. It
+is replaced only if a name is used twice, because it slows down every import statement.
 
-Imports by C code do not go through it.
+Imports by C code are not covered.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 
 class OwnImports:
-    """The ``__import__`` of a process in which two modules have the same name."""
+    """Replacement of ``__import__`` for a process in which two modules have the same name."""
 
     def __init__(self, names: Collection[str], root: str) -> None:
-        """Record the loaded modules, and forget those that the package has too; `install` follows.
+        """Record the loaded modules, and remove those that the package also has; call `install` next.
 
         Args:
-            names: top-level modules of the package that this process may also have, or find elsewhere.
+            names: top-level modules of the package that may also exist outside it.
             root: directory of the package, added to ``sys.path`` later.
         """
         self._names = frozenset(names)
@@ -55,7 +55,7 @@ class OwnImports:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """Import a module, depending on the importer; replaces ``__import__``."""
+        """Import a module, depending on the importer, as ``__import__``."""
         if globals is None or id(globals) not in self._importers:
             return self._import(name, globals, locals, fromlist, level)
         package = str(globals.get("__package__") or "") if level else name
@@ -70,7 +70,7 @@ class OwnImports:
 
     @contextmanager
     def _as_before(self) -> Iterator[None]:
-        """Restore this process's modules for one import."""
+        """Restore this process's own modules during one import."""
         path = list(sys.path)
         theirs = self._take()
         sys.modules.update(self._ours)

@@ -1,8 +1,8 @@
-"""The module ``pulsar`` of user code: the classes of Pulsar Functions, and the official client on demand.
+"""Provide the module ``pulsar`` of user code: classes of Pulsar Functions, and the official client on demand.
 
 Design: most functions only use ``from pulsar import Function``. Loading the official client for that costs 20 MB and a
-tenth of a second per instance, and it may not be installed. So user code gets our module under that name. It contains
-the classes for functions, and loads the official client at the first access to anything else.
+tenth of a second per instance, and it may not be installed. So user code gets our own module under that name, with the
+classes for functions. It loads the official client at the first access to another name.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _NAMES: dict[str, object] = {
 
 
 class PulsarFacade(ModuleType):
-    """The module ``pulsar`` of user code."""
+    """The module ``pulsar`` as seen by user code."""
 
     def __init__(self) -> None:
-        """Create the module; the official client is not loaded yet."""
+        """Create the module without loading the official client."""
         super().__init__(NAME, "Pulsar Functions' classes; anything else comes from the official client.")
         self.__path__: list[str] = []
         vars(self).update(_NAMES)
@@ -66,10 +66,10 @@ class PulsarFacade(ModuleType):
         return getattr(self.official(name), name)
 
     def official(self, wanted: str) -> ModuleType:
-        """Return the official client's module.
+        """Import the official client's module.
 
         Raises:
-            AttributeError: it is not installed.
+            AttributeError: the official client is not installed.
         """
         with _without_facade():
             try:
@@ -78,14 +78,14 @@ class PulsarFacade(ModuleType):
                 if error.name not in (NAME, "_pulsar"):
                     raise
         raise AttributeError(
-            f"module 'pulsar' has no attribute {wanted!r} here: only {', '.join(_NAMES)} come with Magnetar;"
-            " for the rest install the official client: pip install pulsar-client"
+            f"module 'pulsar' has no attribute {wanted!r}: Magnetar provides only {', '.join(_NAMES)};"
+            " install the official client for everything else: pip install pulsar-client"
         )
 
 
 @contextmanager
 def _without_facade() -> Iterator[None]:
-    """Let the import system see the official client: during its import, and afterwards."""
+    """Let the import system find the official client, during the import and afterwards."""
     hidden = {
         name: module
         for name, module in sys.modules.items()
@@ -107,7 +107,7 @@ def _is_ours(module: ModuleType) -> bool:
 
 
 class _Submodules:
-    """Finds ``pulsar.schema`` and the like in the official client, which is loaded for that."""
+    """Finds ``pulsar.schema`` and other submodules in the official client, which it loads."""
 
     def __init__(self, facade: PulsarFacade) -> None:
         self._facade = facade
@@ -115,7 +115,7 @@ class _Submodules:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a submodule of the official client; called by importlib."""
+        """Return the spec of a submodule of the official client, or None; called by importlib."""
         if not fullname.startswith(NAME + ".") or not _is_ours(sys.modules.get(NAME, sys)):
             return None
         try:
@@ -125,15 +125,15 @@ class _Submodules:
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]  # duck typing
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Return the official client's own module."""
+        """Return the official client's module."""
         return importlib.import_module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module was executed when the official client was imported."""
+        """Do nothing: importing the official client has executed the module."""
 
 
 def install() -> None:
-    """Replace ``pulsar`` for a whole process; only valid where all code is user code."""
+    """Replace ``pulsar`` in the whole process, which is valid only if all code is user code."""
     facade = PulsarFacade()
     sys.modules.update(facade.modules)
     sys.meta_path.insert(0, _Submodules(facade))

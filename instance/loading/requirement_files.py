@@ -1,9 +1,9 @@
-"""Determine what a requirements.txt depends on, judging by its text: other files, an index, or only hashes.
+"""Determine what a requirements.txt depends on: other files, an index, or only hashes.
 
-Two functions share an installation if it would be the same for both. That is certain if every line names a release with
-its hashes. Otherwise another tenant's installation is not reused, because that tenant chose when it was installed and
-from where. A line may name files of the package (`./lib`, `-r more/base.txt`, `-e .`); then these files are part of the
-requirements.
+Two functions share an installation if it would be identical for both. That is certain if every line names a release
+with its hashes. Otherwise another tenant's installation is not reused, because that tenant chose the time and source of
+its installation. A line may name files of the package (`./lib`, `-r more/base.txt`, `-e .`); then these files are part
+of the requirements.
 
 Source: pip's documentation, "Requirements File Format".
 """
@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*($|[;(=<>!~]|--hash|@\s*https?://)")
-"""A name, and what may follow it; a path has a slash or a suffix, and so does not match."""
+"""A release name and what may follow; paths have a slash or a suffix, and so do not match."""
 _ARCHIVE = re.compile(r"\.(whl|zip|tar|tar\.\w+|tgz)$", re.IGNORECASE)
 _INCLUDES = re.compile(r"(-r|--requirement|-c|--constraint)\s*=?\s*(?P<name>\S+)$")
 _OF_INDEXES = (
@@ -27,18 +27,18 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 
 
 class Origin(Enum):
-    """What determines the installed packages."""
+    """The sources that determine the installed packages."""
 
-    HASHES = "the text, as each release has its hashes"
-    INDEX = "the text, and an index"
-    PACKAGE = "files of the package, too"
+    HASHES = "the file alone, because each release has its hashes"
+    INDEX = "the file and an index"
+    PACKAGE = "the file and files of the package"
 
 
 def origin_of(requirements: Path) -> Origin:
-    """Return what determines the packages installed by a requirements.txt.
+    """Return the origin of the packages installed by a requirements.txt.
 
     Args:
-        requirements: the file; files beside it that it includes are considered, too.
+        requirements: path of the file; included files in the same directory are considered, too.
     """
     return max((_origin_of(line, requirements.parent) for line in _lines(requirements, set())), key=list(Origin).index,
                default=Origin.HASHES)  # fmt: skip
@@ -46,7 +46,7 @@ def origin_of(requirements: Path) -> Origin:
 
 def _origin_of(line: str, directory: Path) -> Origin:
     if line.startswith(_OF_INDEXES):
-        return Origin.HASHES  # the included file is judged by its own lines
+        return Origin.HASHES  # an index option alone determines no package
     name = line.split(";")[0].split(" --")[0].strip()
     if not _RELEASE.match(line) or ("@" not in line and _ARCHIVE.search(name)) or (directory / name).exists():
         return Origin.PACKAGE
@@ -54,7 +54,7 @@ def _origin_of(line: str, directory: Path) -> Origin:
 
 
 def _lines(file: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield the lines that pip would read, without comments, including those of files in the same directory."""
+    """Yield the lines that pip would read, without comments, including those of included files."""
     seen.add(file)
     text = file.read_text(encoding="utf-8-sig", errors="replace").replace("\\\n", " ").replace("\\\r\n", " ")
     for whole in text.splitlines():

@@ -1,14 +1,14 @@
-"""Installs a package's requirements.txt once per machine, for all functions with the same requirements.
+"""Install a package's requirements.txt once per machine, for all functions with the same requirements.
 
 Design: pip installs into a directory named after the requirements, so that functions, processes and runs share it; the
-name includes the tenant unless the text alone determines the result (see `requirement_files`). The directory is filled
-under a temporary name and then renamed: it is complete or absent. Installing or removing it takes an exclusive lock,
-using it a shared one; the kernel releases these when the process ends. pip holds the lock together with the process
-that started it, so an orphaned pip cannot write into a directory that another process has taken over.
+name includes the tenant unless the file alone determines the result (see `requirement_files`). The directory is filled
+under a temporary name and then renamed, so it is complete or absent. Installing or removing it requires an exclusive
+lock, using it a shared one; the kernel releases locks when the process ends. pip holds the lock together with the
+process that started it, so an orphaned pip cannot write into a directory that another process has taken over.
 
-pip runs code of the packages that it builds. With a user configured it runs as that user, in a directory of that user,
-and the result is copied file by file: files that instances load and the worker reads cannot be changed afterwards. The
-user cannot open the directory with the lock, and so cannot lock it.
+pip runs code of the packages that it builds. If a user is configured, pip runs as that user, in a directory of that
+user, and the result is copied file by file, so that files which instances load and the worker reads cannot be changed
+afterwards. The user cannot open, and so cannot lock, the directory with the lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .requirement_files import Origin, origin_of
 INSTALL_S = 600.0
 """Time limit for pip."""
 UNUSED_S = 7 * 24 * 3600.0
-"""Installations unused for this time are removed when something is installed."""
+"""Installations unused for this time are removed at the next installation."""
 _POLL_S = 0.1
 _CAUSE_CHARACTERS = 300
 _FRESH = ".fresh-"
@@ -49,16 +49,16 @@ _WITHOUT_GAIN = (
     "import ctypes, os, signal, sys; prctl = ctypes.CDLL(None).prctl; prctl(1, signal.SIGKILL, 0, 0, 0);"
     " prctl(38, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""Makes the kernel kill it with its parent (PR_SET_PDEATHSIG), and stops programs from gaining rights
-(PR_SET_NO_NEW_PRIVS).
+"""Program that makes the kernel kill it when its parent ends (PR_SET_PDEATHSIG), prevents gaining privileges
+(PR_SET_NO_NEW_PRIVS), and executes its arguments.
 """
 
 
 class Installed:
-    """Installed requirements, which are not removed before `release`.
+    """Installed requirements, which are not removed until `release`.
 
     Attributes:
-        directory: for the search path.
+        directory: directory for the search path.
     """
 
     def __init__(self, directory: Path, lock: int) -> None:
@@ -67,13 +67,13 @@ class Installed:
         self._lock = lock
 
     def release(self) -> None:
-        """Allow others to remove them."""
+        """Allow removing the installation."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
 
     def __del__(self) -> None:
-        """Release an installation whose finder has stopped waiting for it."""
+        """Release an installation that its caller has abandoned."""
         self.release()
 
 
@@ -82,12 +82,12 @@ class Installer:
     """Installs requirements below a directory.
 
     Attributes:
-        directory: has one subdirectory per content.
+        directory: parent directory of all installations.
         is_wanted: pip is killed when this returns false.
         timeout_s: time limit for pip.
-        unused_s: installations unused for this time are removed when something is installed.
-        user: user that pip runs as; None for this process's user.
-        tenant: tenant of the functions that it installs for.
+        unused_s: installations unused for this time are removed at the next installation.
+        user: system user for pip; None for this process's user.
+        tenant: tenant of the functions to install for.
     """
 
     directory: Path
@@ -98,11 +98,13 @@ class Installer:
     tenant: str = ""
 
     def find(self, requirements: Path) -> Installed | None:
-        """Return the installation of a requirements.txt if it exists; blocking."""
+        """Return the existing installation of a requirements.txt, or None; blocking."""
         try:
             found = self._hold(self.target_of(requirements))
             if found is None and origin_of(requirements) is Origin.INDEX:
-                found = self._hold(self.directory / digest_of(requirements))  # of an earlier version, for all tenants
+                found = self._hold(
+                    self.directory / digest_of(requirements)
+                )  # installed by an earlier version, for all tenants
             return found
         except OSError as error:
             raise self._trouble(requirements, error) from error
@@ -111,7 +113,7 @@ class Installer:
         """Return the installation of a requirements.txt, installing it if needed; blocking.
 
         Raises:
-            FunctionLoadError: that failed, or was cancelled.
+            FunctionLoadError: installation failed or was cancelled.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -136,10 +138,10 @@ class Installer:
         return self.directory / f"{digest}-{hashlib.sha256(self.tenant.encode()).hexdigest()[:16]}"
 
     def remove_others(self, needed: Collection[str]) -> None:
-        """Remove unused and unfinished installations except some; blocking.
+        """Remove unused and unfinished installations, except those in ``needed``; blocking.
 
         Args:
-            needed: digests to keep, as of `digest_of`.
+            needed: digests to keep, as returned by `digest_of`.
         """
         if self.directory.is_dir():
             for found in self.directory.iterdir():
@@ -148,15 +150,15 @@ class Installer:
 
     def _trouble(self, requirements: Path, error: OSError) -> FunctionLoadError:
         return FunctionLoadError(
-            f"{requirements.name} cannot be installed below {self.directory}: {error.strerror or error}; make room"
-            " there, or set the rights of the directory"
+            f"cannot install {requirements.name} under {self.directory}: {error.strerror or error}; free disk space, or"
+            " fix the permissions of the directory"
         )
 
     def _hold(self, target: Path) -> Installed | None:
-        lock = _locked(target, fcntl.LOCK_SH)  # a process that removes it, or has just created it, releases it soon
+        lock = _locked(target, fcntl.LOCK_SH)  # another process holds the exclusive lock only briefly
         if lock is None:
             return None
-        with contextlib.suppress(OSError):  # its age only matters where unused ones are removed
+        with contextlib.suppress(OSError):  # the time only matters for removing unused installations
             os.utime(target)
         return Installed(target if self.user is None else target / _LIBRARIES, lock)
 
@@ -171,7 +173,7 @@ class Installer:
         try:
             if target.exists():
                 return
-            for left in fresh.iterdir():  # left by one that was killed
+            for left in fresh.iterdir():  # left by a killed installation
                 remove_tree(left)
             if self.user is None:
                 self._run_pip(requirements, fresh, lock)
@@ -198,16 +200,16 @@ class Installer:
                 os.close(lock)
                 return
             if not self.is_wanted():
-                raise FunctionLoadError(f"{requirements.name} is not installed: the function was removed meanwhile")
+                raise FunctionLoadError(f"{requirements.name} was not installed: the function was removed meanwhile")
             if time.monotonic() > deadline:
                 raise FunctionLoadError(
-                    f"{requirements.name} cannot be installed: another process has been at it in {fresh} for"
-                    f" {self.timeout_s:g} s; end it"
+                    f"cannot install {requirements.name}: another process has been installing it in {fresh} for"
+                    f" {self.timeout_s:g} s; end that process"
                 )
             time.sleep(_POLL_S)
 
     def _run_pip(self, requirements: Path, target: Path, lock: int) -> None:
-        # -P: pip must not import modules of the package, which is the working directory because of relative paths.
+        # -P: keeps pip from importing modules of the package, its working directory (because of relative paths).
         command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         command += ["--target", str(target), "-r", str(requirements)]
         wheels = requirements.parent / WHEELS
@@ -227,45 +229,45 @@ class Installer:
                 reason = _cause(said.read().decode(errors="replace"))
         if reason.endswith(_NO_PIP):
             raise FunctionLoadError(
-                f"{requirements.name} of the package cannot be installed: {reason}; install it there by"
-                f" {sys.executable} -m ensurepip, or put the modules themselves into the package"
+                f"cannot install {requirements.name} of the package: {reason}; install pip with"
+                f" {sys.executable} -m ensurepip, or include the modules in the package"
             )
         if reason:
             raise FunctionLoadError(
-                f"{requirements.name} of the package cannot be installed: {reason}; correct it, put wheels for Python"
-                f" {sys.version_info[0]}.{sys.version_info[1]} into {WHEELS}/ beside it, or let this machine reach its"
-                " index"
+                f"cannot install {requirements.name} of the package: {reason}; fix it, put wheels for Python"
+                f" {sys.version_info[0]}.{sys.version_info[1]} into {WHEELS}/ beside it, or allow this machine to reach"
+                " its index"
             )
 
     def _wait(self, pip: subprocess.Popen[bytes]) -> str:
-        """Wait for the end of pip; return why it was ended, or an empty text."""
+        """Wait for pip to finish; return why it was killed, or an empty string."""
         deadline_s = time.monotonic() + self.timeout_s
         try:
             while pip.poll() is None:
                 if not self.is_wanted():
                     return "the function was removed meanwhile"
                 if time.monotonic() > deadline_s:
-                    return f"pip did not end within {self.timeout_s:g} s"
+                    return f"pip did not finish within {self.timeout_s:g} s"
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     pip.wait(_POLL_S)
             return ""
         finally:
             if pip.returncode is None:
-                os.killpg(pip.pid, signal.SIGKILL)  # and the processes that it has started to build
+                os.killpg(pip.pid, signal.SIGKILL)  # including build processes started by pip
                 pip.wait()
 
     def _sweep(self) -> None:
-        """Delete directories unused for `unused_s`, and those of installations that were killed."""
+        """Remove installations unused for `unused_s`, and those of killed processes."""
         now_s = time.time()
         for found in self.directory.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            with contextlib.suppress(FileNotFoundError):  # removed by another process
                 is_old = now_s - found.stat().st_mtime > self.unused_s and not LIBRARIES.is_here(found)
                 if is_old or found.name.startswith(_FRESH):
                     _remove(found)
 
 
 def _locked(directory: Path, how: int) -> int | None:
-    """Return a descriptor with a lock on a directory; None if the directory is missing or locked by another process."""
+    """Lock a directory and return its descriptor; None if it is missing or locked by another process."""
     try:
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -284,13 +286,13 @@ def _locked(directory: Path, how: int) -> int | None:
 
 
 def _remove(found: Path) -> None:
-    """Remove a directory that is not locked; on errors it is retried another time."""
+    """Remove a directory that is not locked; errors are ignored, and the next sweep retries."""
     with contextlib.suppress(OSError):
         lock = _locked(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             return
         try:
-            if not found.name.startswith(_FRESH):  # rename first: a partial one must never be used
+            if not found.name.startswith(_FRESH):  # rename first: a partial installation must never be used
                 found = found.rename(found.with_name(f"{_FRESH}{uuid.uuid4().hex}"))
             _remove_all(found)
         finally:
@@ -298,7 +300,7 @@ def _remove(found: Path) -> None:
 
 
 def _remove_all(directory: Path) -> None:
-    """Remove a directory of this process's user; contents of another user as that user."""
+    """Remove a directory of this process's user; contents of another user are removed as that user."""
     with contextlib.suppress(OSError):
         for found in directory.iterdir():
             remove_tree(found)
@@ -306,16 +308,16 @@ def _remove_all(directory: Path) -> None:
 
 
 def _as_user(user: SystemUser, command: list[str], home: str) -> tuple[list[str], dict[str, Any]]:
-    """Return a command line and `Popen` arguments for a process that runs as a user and cannot gain rights."""
+    """Return command line and `Popen` arguments to run a command as a user, without gaining privileges."""
     environment = {**clean_environment(os.environ), "HOME": home, "TMPDIR": home, "USER": user.name}
     identity = {"user": user.uid, "group": user.gid, "extra_groups": (), "umask": 0o077}
     return [sys.executable, "-I", "-S", "-c", _WITHOUT_GAIN, *command], {"env": environment, **identity}
 
 
 def digest_of(requirements: Path) -> str:
-    """Return a digest of everything that a requirements.txt asks for.
+    """Return a digest of everything that determines the result of a requirements.txt.
 
-    This is the text of the files beside it, and the wheels; if it names files of the package, all files of the package.
+    It covers the text files next to it and the wheels, or all files of the package if it names any of them.
     """
     import sysconfig  # only needed for functions with requirements
 
@@ -324,7 +326,7 @@ def digest_of(requirements: Path) -> str:
         files = {file for file in requirements.parent.rglob("*") if file.is_file() and file.suffix != ".pyc"}
     else:
         wheels = (file for file in (requirements.parent / WHEELS).rglob("*") if file.is_file())
-        files = {*requirements.parent.glob("*.txt"), *wheels}  # one may include another
+        files = {*requirements.parent.glob("*.txt"), *wheels}  # files may include each other
     for file in sorted(files):
         name, content = file.relative_to(requirements.parent).as_posix(), file.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode())
@@ -334,6 +336,6 @@ def digest_of(requirements: Path) -> str:
 
 def _cause(said: str) -> str:
     """Return the most informative line of pip's output."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pip failed and said nothing"]
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pip failed without output"]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines)[-1][:_CAUSE_CHARACTERS]

@@ -1,11 +1,11 @@
-"""The log of an instance: one file for all output of the function, limited by rotation, and its reader.
+"""Write and read the log of an instance: one file for all output of the function, limited by rotation.
 
 Lines are ``2026-11-21T10:11:12.345Z INFO text``; each line of multi-line prints and tracebacks gets the prefix, so that
-every line is complete. At `FILE_BYTES_MAX` the file becomes ``.1`` and the previous ``.1`` is dropped: an instance
-never uses more than twice that on disk.
+every line is complete. At `FILE_BYTES_MAX` the file becomes ``.1`` and the previous ``.1`` is dropped. So an instance
+uses at most twice that size on disk.
 
-Texts are truncated, with a note, before they are processed. A function may print a value of hundreds of megabytes. Each
-step of logging, into lines, with a time on each, into bytes, would copy it; so it is truncated first.
+Texts are truncated, with a note, before they are processed. A function may print a value of hundreds of megabytes, and
+each step of logging (splitting into lines, adding timestamps, encoding) would copy it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ FILE_BYTES_MAX = 10 * 1024 * 1024
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 LINE_CHARACTERS_MAX = 64 * 1024
 TEXT_CHARACTERS_MAX = 1024 * 1024
-"""Of one print or record."""
+"""Limit of one print or log record."""
 TEXT_LINES_MAX = 10_000
 
 Observer = Callable[[str, str], None]
 
 
 class InstanceLog:
-    """Writes lines from any thread.
+    """The log of one instance; thread-safe.
 
     Attributes:
-        observers: called with level and bounded text of each piece, on the writing thread; used for the log topic.
-        hiding: removes secrets from a text.
+        observers: called on the writing thread with level and bounded text of each piece; used for the log topic.
+        hiding: removes secrets from a string.
     """
 
     def __init__(self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
-        """Open the file.
+        """Open the log file.
 
         Args:
             path: path of the file; its directory is created.
@@ -66,17 +66,17 @@ class InstanceLog:
         self._bytes = os.fstat(descriptor).st_size
 
     def write(self, level: str, text: str, *, to_file_only: bool = False) -> None:
-        """Append a text, line by line. A full disk loses lines, never a message of the function.
+        """Append a text, line by line; lines are lost if the disk is full, without failing the function's messages.
 
         Args:
             level: log level of the lines.
-            text: of any length; see `bounded_lines` for the limits.
+            text: string of any length, truncated as by `bounded_lines`.
             to_file_only: skip the observers, because the text is about them.
         """
         self.write_all(level, (text,), to_file_only=to_file_only)
 
     def write_all(self, level: str, texts: Sequence[str], *, to_file_only: bool = False) -> None:
-        """Append texts, each as `write` does."""
+        """Append several texts in one batch, as by `write`."""
         shown = [bounded_lines(self.hiding(text)) for text in texts]
         now = datetime.now(UTC).isoformat(timespec="milliseconds")[:-6]
         begin = f"{now}Z {level} "
@@ -100,17 +100,17 @@ class InstanceLog:
             self._bytes += len(data)
 
     def forked(self) -> None:
-        """Continue in a process forked by the function, whatever other threads were doing at that moment."""
+        """Replace the lock in a forked process, because another thread may have held it."""
         self._lock = threading.RLock()
 
     def check_size(self) -> None:
-        """Rotate the file if writes of other processes made it too large."""
+        """Rotate the file if writes by other processes have made it too large."""
         with self._lock, contextlib.suppress(OSError):
             if self._descriptor >= 0 and os.fstat(self._descriptor).st_size > self._file_bytes_max:
                 self._rotate()
 
     def _rotate(self) -> None:
-        # A process forked by the function writes here too, and may have rotated it already; or it was deleted.
+        # A process forked by the function may have rotated the file already, or the file was deleted.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(self._descriptor).st_ino == self.path.lstat().st_ino:
                 os.replace(self.path, rotated(self.path))
@@ -125,25 +125,25 @@ class InstanceLog:
 
 
 class LogStream(io.TextIOBase):
-    """Replaces sys.stdout or sys.stderr: each complete line becomes a line of the log."""
+    """Replacement of sys.stdout or sys.stderr that writes each complete line to the log."""
 
     encoding = "utf-8"
 
     def __init__(self, log: InstanceLog, level: str) -> None:
-        """Write to ``log`` with ``level``."""
+        """Create a stream that writes to ``log`` with a level."""
         super().__init__()
         self._log = log
         self._level = level
-        self._open_lines = threading.local()  # threads that print at the same time must not mix within a line
+        self._open_lines = threading.local()  # lines of concurrent threads must not be mixed
 
     def writable(self) -> bool:
         """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Accept text; it is logged once its line is complete."""
+        """Buffer text, and log complete lines."""
         before: str = getattr(self._open_lines, "text", "")
-        if len(text) > TEXT_CHARACTERS_MAX:  # not copied: the log truncates it first
+        if len(text) > TEXT_CHARACTERS_MAX:  # avoid copying: the log truncates it first
             self.flush()
             self._log.write(self._level, text)
             return len(text)
@@ -157,7 +157,7 @@ class LogStream(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        """Only `flush`: the stream is shared, so a function must not close it."""
+        """Flush only: the stream is shared, so functions must not close it."""
         self.flush()
 
     def flush(self) -> None:
@@ -172,7 +172,7 @@ class LogHandler(logging.Handler):
     """Writes records of Python's logging to an instance's log."""
 
     def __init__(self, log: InstanceLog) -> None:
-        """Write to ``log``."""
+        """Create a handler that writes to ``log``."""
         super().__init__()
         self._log = log
         self.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
@@ -181,12 +181,12 @@ class LogHandler(logging.Handler):
         """Write one record."""
         try:
             self._log.write(record.levelname, self.format(record))
-        except Exception:  # noqa: BLE001  as in logging: a record that cannot be formatted does no harm
+        except Exception:  # noqa: BLE001  as in logging: formatting errors must not propagate
             self.handleError(record)
 
 
 def bounded_lines(text: str) -> list[str]:
-    """Return the lines of a text, at least one: each within `LINE_CHARACTERS_MAX`, all within the other limits."""
+    """Split a string into at least one line, truncated to the limits of lines and texts."""
     left_out = len(text) - TEXT_CHARACTERS_MAX
     lines = (text if left_out <= 0 else text[:TEXT_CHARACTERS_MAX]).splitlines() or [""]
     if len(lines) > TEXT_LINES_MAX:
@@ -195,36 +195,36 @@ def bounded_lines(text: str) -> list[str]:
     lines = [bounded(line, LINE_CHARACTERS_MAX) for line in lines]
     if left_out > 0:
         lines.append(
-            f"… {left_out} of {len(text)} characters left out: a text in a log has at most {TEXT_CHARACTERS_MAX}"
+            f"… {left_out} of {len(text)} characters omitted: a log text has at most {TEXT_CHARACTERS_MAX}"
             f" characters and {TEXT_LINES_MAX} lines"
         )
     return lines
 
 
 def bounded(text: str, characters_max: int) -> str:
-    """Return a text, truncated with a note if it is too long."""
+    """Return a string, truncated with a note if it is too long."""
     if len(text) <= characters_max:
         return text
-    return f"{text[:characters_max]}… {len(text) - characters_max} of {len(text)} characters left out"
+    return f"{text[:characters_max]}… {len(text) - characters_max} of {len(text)} characters omitted"
 
 
 class NotALog(OSError):
-    """A log path is not a log file but a link, a pipe, or another user's file."""
+    """A log path is not a regular log file, but a link, a pipe, or another user's file."""
 
 
 def open_log(path: Path, flags: int) -> int:
-    """Open a log file.
+    """Open a log file safely.
 
-    The user that the function runs as owns the directory, and may differ from the reader: it could put a link to
-    another user's file there, or a pipe without a writer.
+    The directory belongs to the user that the function runs as, who may differ from the reader and could create a link
+    to another user's file there, or a pipe without a writer.
 
     Args:
-        path: of the file.
-        flags: as of `os.open`.
+        path: path of the file.
+        flags: flags of `os.open`.
 
     Raises:
-        NotALog: it is not a regular file with one name, owned by the directory's owner or this process's user.
-        OSError: it cannot be opened.
+        NotALog: it is not a regular file with a single link, or belongs to a third user.
+        OSError: the file cannot be opened.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
@@ -237,9 +237,9 @@ def open_log(path: Path, flags: int) -> int:
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             raise NotALog(f"{path} is not a regular file with a single link: remove it")
         if found.st_uid not in (directory.st_uid, os.geteuid()):
-            raise NotALog(f"{path} is neither of its directory's owner nor of this process's; remove it")
+            raise NotALog(f"{path} belongs neither to its directory's owner nor to this process's user: remove it")
         if os.geteuid() == 0 and found.st_uid != directory.st_uid and flags & os.O_CREAT:
-            os.fchown(descriptor, directory.st_uid, directory.st_gid)  # the instance continues to use it
+            os.fchown(descriptor, directory.st_uid, directory.st_gid)  # so that the instance can write to it
     except BaseException:
         os.close(descriptor)
         raise
@@ -247,12 +247,12 @@ def open_log(path: Path, flags: int) -> int:
 
 
 def rotated(path: Path) -> Path:
-    """Return the path of a log's rotated half."""
+    """Return the path of the rotated log file."""
     return path.with_name(path.name + ".1")
 
 
 def tail(path: Path, lines: int) -> str:
-    """Return the last lines of a log, including its rotated half where needed; empty before the first line."""
+    """Return the last lines of a log, including the rotated file if needed."""
     text = _end_of(path)
     if text.count("\n") < lines:
         text = _end_of(rotated(path)) + text
@@ -275,10 +275,10 @@ def _end_of(path: Path) -> str:
 
 
 class LogFollower:
-    """Reads new content of a log, across rotations; the caller decides how often."""
+    """Reads new content of a log, across rotations."""
 
     def __init__(self, path: Path) -> None:
-        """Start at the current end of the log."""
+        """Create a follower that starts at the current end of the log."""
         self._path = path
         self._offset = 0
         self._inode = 0
@@ -302,7 +302,7 @@ class LogFollower:
             with open(open_log(path, os.O_RDONLY), "rb") as file:
                 file.seek(self._offset)
                 data = file.read(TAIL_BYTES_MAX)
-        except NotALog:  # reported once, by `tail`
+        except NotALog:  # reported by `tail`
             return ""
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)

@@ -1,8 +1,8 @@
-"""Copies an instance's log to the function's log topic.
+"""Copy an instance's log to the function's log topic.
 
-Design: lines are taken on any thread and sent on the event loop. A slow topic must not slow a function down, so lines
-beyond `WAITING_LINES_MAX` or `WAITING_CHARACTERS_MAX` are dropped, and their number is sent to the topic. A piece that
-exceeds the message size limit is truncated with a note; one that the broker rejects is named in the log file.
+Design: lines are taken on any thread and sent on the event loop. A slow topic must not slow down a function, so lines
+beyond `WAITING_LINES_MAX` or `WAITING_CHARACTERS_MAX` are dropped, and their number is sent to the topic. A text that
+exceeds the message size limit is truncated with a note; texts rejected by the broker are reported in the log file.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .file import InstanceLog, bounded
 WAITING_LINES_MAX = 10_000
 WAITING_CHARACTERS_MAX = 16 * 1024 * 1024
 MESSAGE_CHARACTERS_MAX = 256 * 1024
-"""At most 1.5 MiB as bytes, which every broker accepts unless its `maxMessageSize` is much smaller."""
+"""At most 1.5 MiB when encoded, which brokers accept unless `maxMessageSize` is much smaller."""
 REFUSALS_TOLD = 100
-"""One line in the log file per this number of rejected messages."""
+"""Rejected messages per line in the log file."""
 _CLOSE_S = 1.0
 
 
 class LogTopic:
-    """The log topic of one instance."""
+    """Sends the log of one instance to its log topic."""
 
     def __init__(self, spec: InstanceSpec, instance_log: InstanceLog) -> None:
-        """Start collecting lines, on the event loop."""
+        """Create the log topic on the event loop, and start collecting lines."""
         self._topic = spec.details.logTopic
         self._properties = {"fqn": spec.function_name, "instance": str(spec.instance_id)}
         self._log = instance_log
@@ -57,7 +57,7 @@ class LogTopic:
         if is_full or len(self._waiting) >= WAITING_LINES_MAX:
             self._dropped += 1
             return
-        self._waiting_characters += len(text)  # not exact with concurrent writers; it is 0 when everything is sent
+        self._waiting_characters += len(text)  # approximate with concurrent writers; 0 when all is sent
         self._waiting.append((level, text))
         if not self._is_woken:
             self._is_woken = True
@@ -69,12 +69,12 @@ class LogTopic:
         guard: Guard | None,
         encrypted: Callable[[ProducerConfig], ProducerConfig] = lambda config: config,
     ) -> None:
-        """Start sending; raises the errors of `AsyncClient.create_producer`.
+        """Start sending; raises the same errors as `AsyncClient.create_producer`.
 
         Args:
             client: connects to the broker.
             guard: guard of the producer.
-            encrypted: adds the instance's keys to the producer's settings.
+            encrypted: adds encryption keys to the producer config.
         """
         config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0, guard=guard)
         self._producer = await client.create_producer(self._topic, encrypted(config))
@@ -82,7 +82,7 @@ class LogTopic:
         self._tasks.keep(lambda: self._run(producer), "sender", on_failure=self._failed)
 
     def _failed(self, failure: BaseException) -> None:
-        self._log.write("WARNING", f"lines for {self._topic} are lost: {failure!r}", to_file_only=True)
+        self._log.write("WARNING", f"lost log lines for {self._topic}: {failure!r}", to_file_only=True)
 
     async def _run(self, producer: Producer | PartitionedProducer) -> None:
         while True:
@@ -99,7 +99,9 @@ class LogTopic:
             if self._dropped and not self._waiting:
                 count, self._dropped = self._dropped, 0
                 now = datetime.now(UTC).isoformat(timespec="seconds")
-                await self._send(producer, "WARNING", f"{now}: {count} lines came too fast for this topic; see the log")
+                await self._send(
+                    producer, "WARNING", f"{now}: dropped {count} lines, too fast for this topic; see the log"
+                )
 
     async def _send(self, producer: Producer | PartitionedProducer, level: str, text: str) -> None:
         await producer.ready()
@@ -119,12 +121,12 @@ class LogTopic:
     def _count_refused(self, failure: BaseException) -> None:
         if self._refused % REFUSALS_TOLD == 0:
             self._log.write(
-                "WARNING", f"line {self._refused + 1} that {self._topic} did not take: {failure}", to_file_only=True
+                "WARNING", f"rejected line {self._refused + 1} for {self._topic}: {failure}", to_file_only=True
             )
         self._refused += 1
 
     async def close(self) -> None:
-        """Send queued lines as far as possible without waiting, and end."""
+        """Send queued lines within a short time limit, and close the producer."""
         with contextlib.suppress(ValueError):
             self._log.observers.remove(self._observe)
         await self._tasks.close()
@@ -132,5 +134,5 @@ class LogTopic:
             return
         with contextlib.suppress(MagnetarError):
             await within(_CLOSE_S, self._send_waiting(self._producer))
-        # In any case, instances that share a client must not leave a producer behind.
+        # Always close it: instances that share a client must not leave a producer behind.
         await within(_CLOSE_S, self._producer.close())

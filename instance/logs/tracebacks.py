@@ -1,9 +1,9 @@
-"""Formats tracebacks as text, without Magnetar's own frames.
+"""Format tracebacks as strings, without Magnetar's own frames.
 
-Design: a function that fails for many messages fails in few places. The expensive part is the stack, whose lines are
-read and parsed for the marks below them, at a hundred times the cost of raising; and it is the same text each time. So
-it is cached by the places that the exception passed through, and only the exception's own lines are formatted each
-time. Exceptions with a cause, a group or a deep stack are formatted as a whole.
+Design: a function that fails for many messages fails in few locations. The expensive part is the stack, whose source
+lines are read and parsed for markers, at a hundred times the cost of raising, and with the same result each time. So
+the stack is cached by the locations that the exception passed through, and only the exception's own lines are formatted
+each time. Exceptions with a cause, a group or a deep stack are formatted as a whole.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from types import CodeType
 _OWN_FILES = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib")
 _EXPLAINED = (SyntaxError, NameError, AttributeError, ImportError)
 KEPT_MAX = 256
-"""Maximum number of cached stacks of all functions of a process."""
+"""Maximum number of cached stacks per process."""
 KEPT_FRAMES_MAX = 64
 
 _Places = tuple[tuple[int, int], ...]
 _kept: dict[_Places, tuple[str, list[CodeType]]] = {}
-"""By the ids of code objects, which are kept, too: equal ones may come from different files."""
+"""Stacks by ids of code objects, which are retained: equal code objects may come from different files."""
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception; raises errors of its own formatting code."""
+    """Return the traceback of an exception; raises errors of the exception's formatting code."""
     codes: list[CodeType] = []
     places = _places_of(error, codes)
     if not places:
@@ -40,16 +40,16 @@ def traceback_of(error: BaseException) -> str:
 
 
 def forget_stacks(is_gone: Callable[[str], bool]) -> None:
-    """Forget the stacks that pass through removed files: their code objects keep objects alive."""
+    """Drop cached stacks that pass through removed files, because their code objects keep modules alive."""
     for places, (_, codes) in list(_kept.items()):
         if any(is_gone(code.co_filename) for code in codes):
             _kept.pop(places, None)
 
 
 def _own_lines(error: BaseException) -> str:
-    """Return the lines of an exception itself, like `traceback.format_exception_only` at a fifth of the cost.
+    """Return the lines of the exception itself, at a fifth of the cost of `traceback.format_exception_only`.
 
-    For some exceptions that function adds suggestions for names, and the position of syntax errors; and notes to any.
+    That function is used for exceptions with notes, suggestions for names, or positions of syntax errors.
     """
     kind = type(error)
     is_usual = isinstance(kind.__module__, str) and not issubclass(kind, _EXPLAINED)
@@ -57,7 +57,7 @@ def _own_lines(error: BaseException) -> str:
         return "".join(traceback.format_exception_only(error))
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  of user code; shown as such
+    except Exception:  # noqa: BLE001  an error in user code
         return "".join(traceback.format_exception_only(error))
     name = (
         kind.__qualname__ if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}.{kind.__qualname__}"
@@ -66,11 +66,11 @@ def _own_lines(error: BaseException) -> str:
 
 
 def _places_of(error: BaseException, codes: list[CodeType]) -> _Places:
-    """Return the places that an exception passed through; empty if these do not determine its traceback.
+    """Return the locations that an exception passed through, or () if they do not determine its traceback.
 
     Args:
         error: the exception.
-        codes: receives the code objects.
+        codes: list that the code objects are added to.
     """
     has_context = error.__context__ is not None and not error.__suppress_context__
     if has_context or error.__cause__ is not None or isinstance(error, BaseExceptionGroup):
@@ -94,7 +94,7 @@ def _summary(error: BaseException) -> traceback.TracebackException:
 
 
 def _drop_own_frames(summary: traceback.TracebackException) -> None:
-    """Remove frames that do not help the author of a function, here and in the causes of this error."""
+    """Remove Magnetar's own frames from an error and its causes."""
     foreign = [frame for frame in summary.stack if not frame.filename.startswith(_OWN_FILES)]
     if foreign:
         summary.stack = traceback.StackSummary.from_list(foreign)

@@ -1,7 +1,7 @@
-"""An instance's access to the state store under all guarantees: a session, two connections, and a writing thread.
+"""An instance's access to the state store: a session, two connections, and a writing thread.
 
 The function's thread uses the session, the event loop everything else. There are two connections, so that a stop ends a
-read at once while changes still get time to be stored.
+read immediately while changes still have time to be stored.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ...state.limits import WRITER_BYTES
 from .retries import Retries
 from .session import StateSession
 
-END_S = 2.0  # for the writing thread, when its connection is already closed
+END_S = 2.0  # time for the writing thread to end after its connection was closed
 
 _Item = TypeVar("_Item")
 
 
 class WritingThread(ABC, Generic[_Item]):
-    """Sends queued items to the store; the first item starts the thread."""
+    """Sends queued items to the state store on a thread, which the first item starts."""
 
     def __init__(self, name: str, retries: Retries) -> None:
-        """Prepare.
+        """Create a writer without starting the thread.
 
         Args:
             name: thread name.
-            retries: makes the calls; used only by this thread.
+            retries: calls the state store; used only by this thread.
         """
         self._name = name
         self._retries = retries
@@ -47,10 +47,10 @@ class WritingThread(ABC, Generic[_Item]):
 
     @abstractmethod
     def _run(self) -> None:
-        """Take items until None comes."""
+        """Process queued items until None is received."""
 
     def close(self, timeout_s: float) -> None:
-        """Give up unstored items, and wait for the end of the thread."""
+        """Abandon unstored items, and wait for the thread to end."""
         self._retries.stop()
         if self._thread is not None:
             self._queue.put(None)
@@ -58,21 +58,21 @@ class WritingThread(ABC, Generic[_Item]):
 
 
 class StateBinding:
-    """One instance's state.
+    """Base of an instance's state.
 
     Attributes:
-        session: used by the function's context.
+        session: session for the function's context.
     """
 
     _writer: WritingThread[Any]
 
     def __init__(self, store: StoreAddress, table: str, report: Callable[[str, str], None]) -> None:
-        """Prepare; connections and thread are created on first use.
+        """Create the binding; connections and thread are created on first use.
 
         Args:
             store: address of the state store.
-            table: its name, see `instance.identity.table_of`.
-            report: takes level and text of log lines, from any thread.
+            table: table name (`instance.identity.table_of`).
+            report: writes a log line, given level and text; called on any thread.
 
         Raises:
             InvalidConfig: the URL is invalid, or does not match the settings.
@@ -83,7 +83,7 @@ class StateBinding:
         self.session = StateSession(partial(self._reads.look, self._writer_id))
 
     def trouble(self) -> str:
-        """Return why the instance waits for the store, empty if it does not."""
+        """Return why the instance is waiting for the store, or an empty string."""
         return self._writes.trouble() or self._reads.trouble()
 
     def stop_function(self) -> None:
@@ -92,6 +92,6 @@ class StateBinding:
         self._reads.stop()
 
     def close(self) -> None:
-        """Give up unstored changes; waits for the writing thread, so do not call it on an event loop."""
+        """Abandon unstored changes; blocks until the writing thread ends, so do not call it on an event loop."""
         self.stop_function()
         self._writer.close(END_S)

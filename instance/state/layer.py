@@ -1,4 +1,4 @@
-"""Layer: unstored state changes, and merging of several layers."""
+"""Layers of unstored state changes, and their merging."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...state.values import COUNTER_MAX, COUNTER_MIN, Change, Delete, Increment,
 
 @dataclass(slots=True)
 class Layer:
-    """The changes of a piece of work.
+    """The state changes of a piece of work.
 
     Attributes:
         number: number of the layer in its session, from 1.
-        values: written values, None for deleted.
-        increments: counter increments; if a key is in `values` too, they came later.
-        size: approximate bytes.
+        values: written values; None for deleted keys.
+        increments: counter increments, which follow a write of the same key in `values`.
+        size: approximate size in bytes.
     """
 
     number: int
@@ -31,7 +31,7 @@ class Layer:
 
 
 def merge(layers: Sequence[Layer]) -> Layer:
-    """Return one layer with the effect of several successive ones; it has the last one's number."""
+    """Merge successive layers into one with the same effect, and the number of the last."""
     if len(layers) == 1:
         return layers[0]
     values: dict[str, bytes | None] = {}
@@ -46,13 +46,13 @@ def merge(layers: Sequence[Layer]) -> Layer:
 
 
 def changes_of(layer: Layer) -> list[Change]:
-    """Return a layer as a list of changes with the same effect."""
+    """Convert a layer to a list of changes with the same effect."""
     changes: list[Change] = [
         Delete(key.encode()) if data is None else Put(key.encode(), data) for key, data in layer.values.items()
     ]
     for key, amount in layer.increments.items():
         encoded = key.encode()
-        while amount > COUNTER_MAX or amount < COUNTER_MIN:  # a sum of calls, each of which was in range
+        while amount > COUNTER_MAX or amount < COUNTER_MIN:  # the sum of several calls, each within range
             part = COUNTER_MAX if amount > 0 else COUNTER_MIN
             changes.append(Increment(encoded, part))
             amount -= part

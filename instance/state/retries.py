@@ -1,4 +1,4 @@
-"""Calls to the state store that are retried until it answers: nothing is given up while the instance runs."""
+"""Retry calls to the state store until it replies or the instance stops."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..stopping import InstanceStopping
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-READ_TIMEOUT_S = 2.0  # per try
-SILENCE_S = 1.0  # time without an answer after which the status reports it
+READ_TIMEOUT_S = 2.0  # per attempt
+SILENCE_S = 1.0  # time without a reply after which the status reports it
 
 _Answer = TypeVar("_Answer")
 
 
 class Retries:
-    """One thread's calls for a function's table; `stop` and `trouble` may be called from any thread.
+    """Calls a function's table on one thread; `stop` and `trouble` may be called from any thread.
 
     Attributes:
         url: URL of the state store, without secrets.
@@ -36,13 +36,13 @@ class Retries:
         report: Callable[[str, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; the connection is made by the first call.
+        """Create a caller; the first call opens the connection.
 
         Args:
             store: address of the state store.
-            table: its name, see `instance.identity.table_of`.
-            report: takes level and text of a log line, when an outage begins and ends.
-            clock: monotonic seconds.
+            table: table name (`instance.identity.table_of`).
+            report: writes a log line, given level and text, when an outage starts and ends.
+            clock: monotonic clock, in seconds.
 
         Raises:
             InvalidConfig: the URL is invalid, or does not match the settings.
@@ -57,13 +57,13 @@ class Retries:
         self._clock = clock
         self._stopping = threading.Event()
         self._since_s: float | None = None  # start of the current call
-        self._error = ""  # of its last try
+        self._error = ""  # error of its last attempt
 
     def look(self, writer: bytes, keys: Sequence[bytes]) -> Reading:
-        """Return the values of keys, waiting for the store as long as needed.
+        """Read keys, waiting for the store as long as needed.
 
         Args:
-            writer: writer whose changes do not change the generation, see `TableClient.look`.
+            writer: writer whose own changes do not change the generation (`TableClient.look`).
             keys: keys to read.
 
         Raises:
@@ -74,7 +74,7 @@ class Retries:
         return self.call(lambda client: client.look(self.table, keys, writer, READ_TIMEOUT_S))
 
     def call(self, action: Callable[[TableClient], _Answer]) -> _Answer:
-        """Return the result of ``action``, retrying while the store is unavailable.
+        """Call ``action``, retrying while the store is unavailable, and return the result.
 
         Raises:
             InstanceStopping: the instance is stopping.
@@ -94,7 +94,9 @@ class Retries:
         try:
             answer = retry.call_blocking(attempt, self._pause)
             if self._error:
-                self._report("INFO", f"the state store at {self.url} is back after {self._clock() - began_s:.1f} s")
+                self._report(
+                    "INFO", f"the state store at {self.url} is available again after {self._clock() - began_s:.1f} s"
+                )
             return answer
         finally:
             self._since_s = None
@@ -117,22 +119,22 @@ class Retries:
         self._error = error
 
     def trouble(self) -> str:
-        """Return what the thread waits for, in one line; empty if nothing."""
+        """Return what the thread is waiting for, on one line, or an empty string."""
         since_s, error = self._since_s, self._error
         if since_s is None:
             return ""
         waited_s = self._clock() - since_s
         if error:
-            return f"{error} The function has waited for {waited_s:.0f} s and goes on by itself; nothing is lost."
+            return f"{error} The function has waited for {waited_s:.0f} s and will continue; no data is lost"
         if waited_s < SILENCE_S:
             return ""
         return (
-            f"the state store at {self.url} has not answered for {waited_s:.0f} s, and the function waits; is it"
-            " running, and is its disk fast enough?"
+            f"the state store at {self.url} has not answered for {waited_s:.0f} s, and the function is waiting: check"
+            " that it is running, and that its disk is fast enough"
         )
 
     def stop(self) -> None:
-        """End the current call and reject later ones."""
+        """Abort the current call, and reject later ones."""
         with self._opening:
             self._stopping.set()
         if self._client is not None:

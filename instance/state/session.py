@@ -1,38 +1,39 @@
-"""StateSession: a function's state changes that are not stored yet but visible to its own reads.
+"""Hold a function's unstored state changes, which are visible to its own reads.
 
 Design: changes are collected in dictionaries on the function's thread, so that counting a word costs about as much as
-adding to a dictionary. At the end of a piece `take` turns them into a *layer*, which goes to the store beside the
-piece's outputs; once it is stored, `forget` drops it. A read looks at the new changes first, then at the layers in
-flight, then asks the store.
+adding to a dictionary. At the end of a piece `take` turns them into a *layer*, which is sent to the store next to the
+piece's outputs; once it is stored, `forget` drops it. A read checks the new changes first, then the layers in flight,
+and finally queries the store.
 
 A pending key has one of three forms: written (`values`: bytes, or None for deleted), incremented (`increments`), or
-both, and then the increments came later. The function's thread may use everything here; other threads may only call
-`forget`, `suspect` and `stop`. Calls by user code from other threads, or after its call has ended, are rejected: they
-would become part of an unrelated message, or of none.
+both, in which case the increments came later. The function's thread may use everything here; other threads may only
+call `forget`, `suspect` and `stop`. Calls by user code from other threads, or after its call has ended, are rejected:
+they would become part of an unrelated message, or of none.
 
 A failed call leaves no changes: the value of a key before the call's first change is noted, and `undo` restores it.
-While many messages are processed in a row, the iterator that hands out the function's context drops the notes of the
-previous call: no Python code runs per message.
+While many messages are processed in a row, the iterator that returns the function's context drops the notes of the
+previous call, so that no Python code runs per message.
 
-Reads of the store are cached until the unit ends: all its messages existed when it began, so whatever led to them was
-stored before. They are cached beyond the unit too, up to `KEPT_BYTES_MAX`, but must be validated: the first query of
-each unit returns the table's *generation*, which changes when another client changes the table. If it is the same, the
-cache is valid, together with this session's own changes; one short query is then all that a unit needs. If not, the
-cache is dropped. Functions mostly ask for the keys that they asked for a moment ago, so the next query includes those
-of the last units, in one call: up to four times as many keys as the last unit asked for, which costs little compared
-with the calls saved. While others change the table all the time, the first query of a unit includes them at once.
+Reads of the store are cached until the unit ends: all its messages existed when it started, so their causes were stored
+before. Reads are also cached beyond the unit, up to `KEPT_BYTES_MAX`, but must be validated: the first query of each
+unit returns the table's *generation*, which changes when another client changes the table. If it is the same, the cache
+and this session's own changes are valid, and one short query is all that a unit needs. Otherwise the cache is dropped.
+Functions mostly request recently used keys, so the next query includes the keys of the last units in one call: up to
+four times as many as the last unit requested, which costs little compared with the calls saved. While other clients
+change the table continuously, the first query of a unit includes them immediately.
 
-The store may reject an increment long after the function made it, because the key holds text. The changes that the
-function made meanwhile are then requested again, and the key becomes a *suspect*: it is read before it is incremented,
-so that the error hits the call that caused it.
+The store may reject an increment long after the function made it, because the key holds text. The messages whose
+changes were lost are then redelivered, and the key becomes a *suspect*: it is read before it is incremented, so that
+the error is raised in the call that causes it.
 
-Invariant: a number from the store is never combined with increments that it may already include. A key that is
-incremented in a layer in flight is therefore read only after that layer is stored, which takes one commit.
+Invariant: a number from the store is never combined with increments that it may already include. Therefore a key that a
+layer in flight increments is read only after that layer is stored, which takes one commit.
 
-Invariant: the cache matches the table if no other client has changed it since the generation `_kept_at` was read. So a
-value that a unit finds in a layer in flight is *passing* and not cached: it is unknown whether another client's change
-came before or after that layer. A change by this session while it knows the generation is cached: another client's
-earlier change was read, and a later one changes the generation. When a layer fails, the whole cache is invalid.
+Invariant: the cache matches the table if no other client has changed the table since generation `_kept_at` was read. So
+a value that a unit finds in a layer in flight is *passing* and not cached: it is unknown whether another client's
+change came before or after that layer. A change by this session while it knows the generation is cached: another
+client's earlier change was read, and a later one changes the generation. When a layer fails, the whole cache is
+invalid.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ READ_AHEAD_KEYS_MAX = 10_000
 READ_AHEAD_BYTES_MAX = 1024 * 1024
 READ_AHEAD_FACTOR = 4
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""Maximum cached bytes from earlier units, including memory overhead; the current unit may read as much again."""
+"""Maximum size of the cache of earlier units, including overhead; reads of the current unit have the same limit."""
 KEPT_ROW_BYTES = 250  # memory per key, in addition to its characters and value
-LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes exceed this
+LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes exceed this size
 LAYER_KEYS_MAX = 10_000
 SUSPECTS_MAX = 1000
-ROW_BYTES = 64  # overhead of a change in addition to its value, for the limits only
-_SURELY_SHORT = 1024  # key length in characters that surely fits, at four bytes each
+ROW_BYTES = 64  # assumed overhead of a change in addition to its value
+_SURELY_SHORT = 1024  # key length in characters that always fits, at four bytes each
 NO_THREAD = 0
 _ABSENT = object()
 _last_of_three = itemgetter(2)
@@ -78,7 +79,7 @@ T = TypeVar("T")
 
 
 class StateSession:
-    """The state of one instance as seen by its function.
+    """One instance's state, as seen by its function.
 
     Attributes:
         before_wait: called on the function's thread before it waits for taken changes to be stored.
@@ -88,30 +89,30 @@ class StateSession:
         """Create a session without changes.
 
         Args:
-            read: queries the store as the writer of the layers, see `TableClient.look`; called on the function's
-                thread, may block, and raises errors for the function.
+            read: queries the store as the writer of the layers (`TableClient.look`); called on the function's thread,
+                where it may block and raise errors.
         """
         self.before_wait: Callable[[], None] | None = None
         self._read = read
         self._values: dict[str, bytes | None] = {}
         self._increments: dict[str, int] = {}
         self._written_bytes = 0
-        self._written_before = 0  # before the current call's first write
-        self._values_before: dict[str, Any] = {}  # of the keys changed by the current call
+        self._written_before = 0  # value before the current call's first write
+        self._values_before: dict[str, Any] = {}  # earlier values of keys changed by the current call
         self._increments_before: dict[str, int | None] = {}
-        self._known: dict[str, Content] = {}  # of the store and the layers, without new changes; in this unit
-        self._known_bytes = 0  # bytes read in this unit
+        self._known: dict[str, Content] = {}  # contents in store and layers read in this unit, without new changes
+        self._known_bytes = 0  # size of the contents read in this unit
         self._passing: set[str] = set()  # known keys found in layers
-        self._is_current = False  # the store was queried in this unit, and `_known` includes the cache
-        self._kept: dict[str, Content] = {}  # cache of earlier units; only until this unit has queried the store
+        self._is_current = False  # whether the store was queried in this unit, so that `_known` includes the cache
+        self._kept: dict[str, Content] = {}  # cache of earlier units, until this unit queries the store
         self._kept_at = 0  # generation of the cache; 0 if it is empty
-        self._is_shared = False  # other clients had changed the table at the last query
-        self._is_doubtful = False  # a layer was not stored, so the cache may be wrong
-        self._asked: dict[str, None] = {}  # in this unit
-        self._asked_before = 0  # number of keys in the last unit that asked
+        self._is_shared = False  # whether other clients had changed the table at the last query
+        self._is_doubtful = False  # whether a layer failed, so that the cache may be wrong
+        self._asked: dict[str, None] = {}  # keys requested in this unit
+        self._asked_before = 0  # number of keys requested in the last unit with requests
         self._recent: dict[str, int] = {}  # keys of the last units with their memory size, newest last
         self._recent_bytes = 0
-        self._is_ahead_due = False  # the next query includes recent keys
+        self._is_ahead_due = False  # whether the next query includes recent keys
         self._suspects: dict[str, None] = {}
         self._layers: dict[int, Layer] = {}
         self._layer_count = 0
@@ -122,7 +123,7 @@ class StateSession:
     # -- accepted callers ------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Accept calls of this thread, and of no other, until `end`."""
+        """Accept calls from this thread only, until `end`."""
         self._thread = get_ident()
 
     def end(self) -> None:
@@ -130,23 +131,23 @@ class StateSession:
         self._thread = NO_THREAD
 
     def _refuse(self, method: str) -> NoReturn:
-        raise InvalidConfig(outside_of_call(method, "what it reads and writes belongs to the message at hand"))
+        raise InvalidConfig(outside_of_call(method, "state changes belong to the message being processed"))
 
     # -- undoing a failed call's changes --------------------------------------------------------------------------
 
     def of_each_call(self, argument: T) -> Iterator[T]:
-        """Yield the argument for successive calls; each iteration starts another call."""
+        """Yield the argument repeatedly; each iteration starts another call."""
         self.begin_call()
         forgotten = (starmap(noted.clear, repeat(())) for noted in (self._values_before, self._increments_before))
         return map(_last_of_three, zip(*forgotten, repeat(argument)))
 
     def begin_call(self) -> None:
-        """Attribute all changes from now on to one call."""
+        """Start a call, to which all changes from now on belong."""
         self._values_before.clear()
         self._increments_before.clear()
 
     def undo(self) -> None:
-        """Drop the current call's changes that were not taken yet."""
+        """Drop the current call's changes, except those already taken."""
         if self._values_before:
             self._written_bytes = self._written_before
         for key, data in self._values_before.items():
@@ -174,7 +175,7 @@ class StateSession:
 
     def incr_counter(self, key: str, amount: int) -> None:
         """Add to a counter."""
-        # No exception for a new key, because a word count has many of them in each batch.
+        # Avoid exceptions for new keys, because a word count has many in each batch.
         if get_ident() != self._thread:
             self._refuse("incr_counter")
         if type(amount) is not int or not COUNTER_MIN <= amount <= COUNTER_MAX:
@@ -191,7 +192,7 @@ class StateSession:
         """Handle the first increment of a key since the last `take` or write."""
         _check_key(key)
         if key in self._values:
-            _sum(key, self._values[key], amount)  # rejects values that are not numbers
+            _sum(key, self._values[key], amount)  # rejects values that are not counters
         elif key in self._known or key in self._suspects:
             _sum(key, self._look_up(key), amount)
         if key not in self._increments_before:
@@ -199,7 +200,7 @@ class StateSession:
         self._increments[key] = amount
 
     def get_counter(self, key: str) -> int:
-        """Return a counter, 0 if missing."""
+        """Return a counter, or 0 if it does not exist."""
         if get_ident() != self._thread:
             self._refuse("get_counter")
         return _sum(key, self._look_up(key), 0)
@@ -220,7 +221,7 @@ class StateSession:
         self._written_bytes += len(data)
 
     def get_state(self, key: str) -> bytes | None:
-        """Return a value or None; for a counter, its 8 bytes in big-endian order."""
+        """Return a value or None; for a counter, 8 bytes in big-endian order."""
         if get_ident() != self._thread:
             self._refuse("get_state")
         content = self._look_up(key)
@@ -252,7 +253,7 @@ class StateSession:
         return content if increment is None else _sum(key, content, increment)
 
     def _load(self, key: str) -> None:
-        """Load the value of a key as of when all layers are stored."""
+        """Load the value that a key has once all layers are stored."""
         base: Content = None
         is_written = is_counted = False
         for layer in list(self._layers.values()):
@@ -267,7 +268,7 @@ class StateSession:
             self._passing.add(key)
             return
         if self._is_doubtful and not self._is_current:
-            self._is_doubtful = False  # first, because a failure from now on concerns the next unit
+            self._is_doubtful = False  # reset first, because a later failure concerns the next unit
             self._drop_kept()
         if self._kept and not self._is_shared:
             self._ask([] if key in self._kept or is_counted else [key])
@@ -278,7 +279,7 @@ class StateSession:
         self._ask([key, *self._keys_ahead(key)])
 
     def _ask(self, names: Sequence[str]) -> None:
-        """Read keys that no layer changes, and check whether the cache is valid."""
+        """Query keys that no layer changes, and validate the cache."""
         contents, generation = self._read([name.encode() for name in names])
         if not self._is_current:
             self._is_current = True
@@ -296,7 +297,7 @@ class StateSession:
         self._known.update(zip(names, contents, strict=True))
 
     def _forget_known(self) -> None:
-        """Drop the reads of a unit that exceed the cache limit."""
+        """Drop a unit's reads that exceed the cache limit."""
         self._known.clear()
         self._passing.clear()
         self._known_bytes = 0
@@ -315,7 +316,7 @@ class StateSession:
         self._kept_at = 0
 
     def _keys_ahead(self, key: str) -> list[str]:
-        """Return further keys to include in the query for ``key``, if it is the unit's first one."""
+        """Return further keys to include in the query for ``key``, if it is the unit's first query."""
         if not self._is_ahead_due:
             return []
         self._is_ahead_due = False
@@ -352,7 +353,7 @@ class StateSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether the new changes are so many or so large that they should be taken now."""
+        """Whether the new changes have reached a limit and should be taken now."""
         return (
             self._written_bytes > LAYER_BYTES_MAX
             or len(self._increments) > LAYER_KEYS_MAX
@@ -360,10 +361,10 @@ class StateSession:
         )
 
     def take(self, *, ends_unit: bool = True) -> Layer | None:
-        """Return the new changes as a layer, or None; reads see them until the layer is forgotten.
+        """Return the new changes as a layer, or None; reads include the layer until it is forgotten.
 
         Args:
-            ends_unit: end the unit, so that later reads ask the store again.
+            ends_unit: whether to end the unit, so that later reads query the store again.
         """
         if self._known:
             self._absorb(self._known)
@@ -396,11 +397,11 @@ class StateSession:
             try:
                 contents[key] = _sum(key, contents[key], self._increments[key])
             except StateRefused:
-                del contents[key]  # the store will reject it; it was incremented before it was read
+                del contents[key]  # incremented before it was read: the store will reject it
                 self._passing.discard(key)
 
     def _end_unit(self) -> None:
-        """Move the reads to the cache, and ask the store again from now on."""
+        """Move the reads to the cache, so that the next unit validates it."""
         if self._asked:
             known, recent = self._known, self._recent
             for key in self._asked:
@@ -425,21 +426,21 @@ class StateSession:
             self._kept.pop(oldest, None)
 
     def _size_up(self, key: str, content: Content) -> None:
-        """Count the memory size of a recent key."""
+        """Update the recorded memory size of a recent key."""
         size = _memory(key, content)
         self._recent_bytes += size - self._recent[key]
         self._recent[key] = size
 
     def forget(self, layer: Layer, *, is_stored: bool = True) -> None:
-        """Drop a layer that is stored, or that never will be (from any thread)."""
+        """Drop a layer that was stored or failed permanently (from any thread)."""
         if not is_stored:
-            self._is_doubtful = True  # set before its removal becomes visible
+            self._is_doubtful = True  # set before the removal becomes visible
         with self._forgotten:
             self._layers.pop(layer.number, None)
             self._forgotten.notify_all()
 
     def suspect(self, key: bytes) -> None:
-        """Read a key from now on before incrementing it (from any thread)."""
+        """Make later increments of a key read it first (from any thread)."""
         self._suspects[key.decode(errors="replace")] = None
         if len(self._suspects) > SUSPECTS_MAX:
             self._suspects.pop(next(iter(self._suspects)))
@@ -452,10 +453,10 @@ class StateSession:
 
 
 def outside_of_call(method: str, why: str) -> str:
-    """Return the error of a context method called without a current message."""
+    """Return the error message for a context method called without a current message."""
     return (
         f"context.{method} was called on thread {threading.current_thread().name!r}, which is not inside a call of the"
-        f" function: {why}; call it where the function is called, on its own thread, before it returns"
+        f" function: {why}; call it on the function's own thread, before the function returns"
     )
 
 
@@ -465,18 +466,18 @@ def _memory(key: str, content: Content) -> int:
 
 
 def _sum(key: str, content: Content, amount: int) -> int:
-    """Return the number of a key after adding an amount."""
+    """Return a counter's value after adding an amount."""
     number = counter_number(content) if isinstance(content, bytes) else content or 0
     if number is None:
         assert isinstance(content, bytes)
         raise StateRefused(
-            f"state {key!r} is not a counter: it has {len(content)} bytes, not {COUNTER_BYTES}: use another key for the"
+            f"state {key!r} is not a counter: it has {len(content)} bytes, not {COUNTER_BYTES}; use another key for the"
             " counter, or delete this one first",
             key.encode(),
         )
     number += amount
     if not COUNTER_MIN <= number <= COUNTER_MAX:
-        raise StateRefused(f"counter {key!r} would be {number}, which does not fit into 64 bits", key.encode())
+        raise StateRefused(f"counter {key!r} would be {number}, which exceeds 64 bits", key.encode())
     return number
 
 
@@ -484,9 +485,9 @@ def _number(amount: Any) -> int:
     try:
         number = index(amount)
     except TypeError:
-        raise TypeError(f"the amount of a counter is an int, not {type(amount).__name__}") from None
+        raise TypeError(f"a counter amount must be an int, not {type(amount).__name__}") from None
     if not COUNTER_MIN <= number <= COUNTER_MAX:
-        raise OverflowError(f"amount {number} of a counter does not fit into 64 bits")
+        raise OverflowError(f"counter amount {number} exceeds 64 bits")
     return number
 
 
@@ -495,17 +496,17 @@ def _data(value: Any) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise StateRefused(f"the value of a state has no UTF-8 form: {error}; give bytes") from error
+            raise StateRefused(f"a state value cannot be encoded as UTF-8: {error}; pass bytes") from error
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise TypeError(f"the value of a state is str or bytes, not {type(value).__name__}; make it text, such as JSON")
+    raise TypeError(f"a state value must be str or bytes, not {type(value).__name__}: encode it, for example as JSON")
 
 
 def _check_key(key: object) -> None:
     if not isinstance(key, str):
-        raise TypeError(f"the key of a state is a str, not {type(key).__name__}")
+        raise TypeError(f"a state key must be a str, not {type(key).__name__}")
     if not 0 < len(key) <= _SURELY_SHORT or not key.isascii():
         try:
             check_key(key.encode())
         except UnicodeEncodeError as error:
-            raise StateRefused(f"the state key {ascii(key)[:80]} has no UTF-8 form: {error}") from error
+            raise StateRefused(f"state key {ascii(key)[:80]} cannot be encoded as UTF-8: {error}") from error

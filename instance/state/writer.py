@@ -1,8 +1,8 @@
-"""StateLink and StateWriter: send an instance's layers to the state store.
+"""Send an instance's layers to the state store.
 
-Design: one call is in flight at a time; layers arriving meanwhile are merged into the next, so that an instance makes
-only as many commits as the store's disk allows. A call has a `sequence` number of this writer, and is retried with it
-until it is answered: the store executes it once, even if an answer was lost.
+Design: one call is in flight at a time; layers that arrive meanwhile are merged into the next call, so that an instance
+makes only as many commits as the store's disk allows. A call has a `sequence` number of this writer, with which it is
+retried until it succeeds: the store executes it once, even if a reply was lost.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .binding import StateBinding, WritingThread
 from .layer import Layer, changes_of, merge
 from .retries import Retries
 
-CALL_ROWS_MAX = 10_000  # the state store serves other clients between two calls
+CALL_ROWS_MAX = 10_000  # between two calls, the state store serves other clients
 CALL_BYTES_MAX = 4 * 1024 * 1024
-ROWS_MAX = 100_000  # unstored changes
+ROWS_MAX = 100_000  # limit of unstored changes
 BYTES_MAX = 64 * 1024 * 1024
 
 Done = Callable[[BaseException | None], None]
 
 
 class StateWriter(WritingThread[tuple[Layer, Done]]):
-    """Stores layers in order."""
+    """Stores layers in order, on its own thread."""
 
     def __init__(self, name: str, retries: Retries, writer: bytes) -> None:
-        """Prepare; see `WritingThread`, and `TableClient.apply` for ``writer``."""
+        """Create a writer, with the arguments of `WritingThread` and the ``writer`` of `TableClient.apply`."""
         super().__init__(name, retries)
         self._writer = writer
         self._sequence = 0
@@ -40,7 +40,7 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
 
         Args:
             layer: layer to store.
-            done: called on the writer's thread, with None once it is stored, or with the error if it never will be.
+            done: called on the writer's thread with None when the layer is stored, or with a permanent error.
         """
         self._put((layer, done))
 
@@ -56,7 +56,7 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
             while not self._queue.empty():
                 item = self._queue.get()
                 if item is None:
-                    self._queue.put(None)  # found again after this batch
+                    self._queue.put(None)  # seen again after this batch
                     break
                 rows += item[0].rows
                 size += item[0].size
@@ -69,7 +69,7 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
     def _store(self, batch: Sequence[tuple[Layer, Done]]) -> None:
         error = self._try([layer for layer, _ in batch])
         if isinstance(error, StateRefused) and len(batch) > 1:
-            # One of them caused it; the others are stored.
+            # Find the layer that was refused; the others are stored.
             for layer, done in batch:
                 done(self._try([layer]))
             return
@@ -77,7 +77,7 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
             done(error)
 
     def _try(self, layers: Sequence[Layer]) -> BaseException | None:
-        """Store layers, and return the error, or None."""
+        """Store layers in one batch, and return the error, or None."""
         try:
             changes = changes_of(merge(layers))
             sizes = [len(change.data) if isinstance(change, Put) else 0 for change in changes]
@@ -94,25 +94,25 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
 
 
 class StateLink(StateBinding):
-    """One instance's state under all guarantees except effectively once."""
+    """One instance's state with all guarantees except effectively once."""
 
     _writer: StateWriter
 
     def __init__(self, store: StoreAddress, table: str, name: str, report: Callable[[str, str], None]) -> None:
-        """Prepare the state of the instance ``name``; see `StateBinding`."""
+        """Create the state of the instance ``name``, with the arguments of `StateBinding`."""
         super().__init__(store, table, report)
         self._writer = StateWriter(f"state of {name}", self._writes, self._writer_id)
         self._gate = Gate(ROWS_MAX, BYTES_MAX)
 
     def take(self, *, ends_unit: bool) -> tuple[Layer | None, bool]:
-        """Return the new changes, waiting while too many are in flight; with False if the instance is stopping."""
+        """Take the new changes, waiting while too many are in flight; return False if the instance is stopping."""
         layer = self.session.take(ends_unit=ends_unit)
         if layer is None or self._gate.enter(layer.rows, layer.size):
             return layer, True
         return None, False
 
     def store(self, layer: Layer, done: Callable[[BaseException | None], None]) -> None:
-        """Send a layer to the store; ``done`` is called on our thread, with the error if it failed permanently."""
+        """Send a layer to the store; ``done`` is called on the writer's thread with None or a permanent error."""
 
         def finish(error: BaseException | None) -> None:
             self.session.forget(layer, is_stored=error is None)

@@ -1,1 +1,1 @@
-"""Spans of function calls through OpenTelemetry; the only package that imports it, and only if tracing is enabled."""
+"""Spans of function calls; the only package that imports OpenTelemetry, and only if tracing is enabled."""

@@ -1,4 +1,4 @@
-"""Callers for each kind of function with a span per call; the span is current while user code runs."""
+"""Callers for each kind of function that create a span per call, which is current while user code runs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .spans import CallSpan, Tracing
 
 
 class _Following(BatchCall):
-    """Knows the messages of the current run: those of a unit from a position on."""
+    """Base of callers that record the unit and first position of the current run."""
 
     _unit = Unit()
     _base = 0
 
     def follow(self, unit: Unit, position: int) -> None:
-        """Record that a unit's messages from a position on come next; as `BatchCall.follow`."""
+        """Record that the next messages are those of a unit from ``position`` on."""
         self._unit, self._base = unit, position
 
 
 class TracedCall(_Following):
-    """A plain function with a span per message."""
+    """Caller of a plain function that creates a span per message."""
 
     is_watched = True
 
     def __init__(self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
-        """Prepare; see `BatchCall`."""
+        """Create a caller, with the arguments of `BatchCall`."""
         super().__init__(self._traced(function), context, output)
         self._tracing = tracing
         self._spans: dict[int, CallSpan] = {}
@@ -55,12 +55,12 @@ class TracedCall(_Following):
         return span
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
-        """Run the messages, and end the spans when it is known which calls have failed; see `BatchCall.run`."""
+        """Process messages in order, and end the spans once all failures are known."""
         spans = self._spans = {}
         try:
             results = super().run(messages, source)
             for failure in results.failures:
-                span = spans.get(failure.position) or self._begin(failure.position)  # could not be decoded
+                span = spans.get(failure.position) or self._begin(failure.position)  # the message could not be decoded
                 span.failed((failure.error,))
             return results
         except BaseException as error:
@@ -73,12 +73,12 @@ class TracedCall(_Following):
 
 
 class TracedBatchFunctionCall(_Following, BatchFunctionCall):
-    """A batch function with a span per list."""
+    """Caller of a batch function that creates a span per list."""
 
     def __init__(
         self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe, messages_max: int
     ) -> None:
-        """Prepare; see `BatchFunctionCall`."""
+        """Create a caller, with the arguments of `BatchFunctionCall`."""
         super().__init__(function, context, output, messages_max)
         self._tracing = tracing
 
@@ -98,19 +98,19 @@ class TracedBatchFunctionCall(_Following, BatchFunctionCall):
 
 
 class TracedRunningCall(RunningCall):
-    """One call of a generator function; its span lasts until the last output is taken."""
+    """A call of a generator function whose span lasts until the last output is taken."""
 
     __slots__ = ("_span",)
 
     def __init__(self, running: RunningCall, span: CallSpan) -> None:
-        """Continue a call that has begun."""
+        """Take over a started call."""
         self._call, self._iterator = running._call, running._iterator
         self.error, self.is_over = running.error, running.is_over
         self._span: CallSpan | None = span
         self._end_if_over()
 
     def take(self, count: int) -> list[bytes]:
-        """Return the next outputs; as `RunningCall.take`."""
+        """Return up to ``count`` outputs, with the span as the current one."""
         span = self._span
         if span is None:
             return super().take(count)
@@ -126,7 +126,7 @@ class TracedRunningCall(RunningCall):
             self._end_if_over()
 
     def close(self) -> None:
-        """End the call and its span; as `RunningCall.close`."""
+        """Close the generator, and end the span."""
         super().close()
         self._end_if_over()
 
@@ -141,15 +141,15 @@ class TracedRunningCall(RunningCall):
 
 
 class TracedGeneratorCall(_Following, GeneratorCall):
-    """A generator function with a span per message."""
+    """Caller of a generator function that creates a span per message."""
 
     def __init__(self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
-        """Prepare; see `GeneratorCall`."""
+        """Create a caller, with the arguments of `GeneratorCall`."""
         super().__init__(function, context, output)
         self._tracing = tracing
 
     def begin(self, value: Any) -> RunningCall:
-        """Call the function on a value; as `GeneratorCall.begin`."""
+        """Call the function on a value, and start its span."""
         span = self._tracing.begin(self._unit, self._base + self.place.position)
         token = span.enter()
         try:
@@ -164,15 +164,15 @@ class TracedGeneratorCall(_Following, GeneratorCall):
 
 
 class TracedAsyncCall(AsyncCall):
-    """An async function, or an async generator function, with a span per message."""
+    """Caller of an async function or async generator function that creates a span per message."""
 
     def __init__(self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
-        """Prepare; see `AsyncCall`."""
+        """Create a caller, with the arguments of `AsyncCall`."""
         super().__init__(function, context, output)
         self._tracing = tracing
 
     async def process(self, call: OneCall, made: Callable[[OneCall], Any]) -> None:
-        """Process a call; each call is a task, so the span is current in this one and those it starts."""
+        """Process a call; its span is current in the call's task and in tasks that it starts."""
         span = self._tracing.begin(call.unit, call.position)
         token = span.enter()
         try:
@@ -188,10 +188,10 @@ class TracedAsyncCall(AsyncCall):
 
 
 class InstanceTracing(Tracing):
-    """Creates spans, and callers of functions that use them; see `opening.OpenTracing`."""
+    """An `opening.OpenTracing` that creates spans and callers."""
 
     def call_of(self, loaded: LoadedFunction, context: Context | None, output: SerDe) -> BatchCall:
-        """Return a caller of a function that creates spans; as `kind_calls.call_of`."""
+        """Return a caller for a function that creates spans."""
         if loaded.kind is Kind.BATCH:
             return TracedBatchFunctionCall(self, loaded.call, context, output, loaded.batch_size)
         if loaded.kind.is_async:

@@ -1,9 +1,9 @@
-"""The span queue of a process, and the thread that sends spans to the endpoint.
+"""Queue the spans of a process, and send them to the endpoint on a thread.
 
-Design: a call puts its span into a bounded queue and continues; spans that do not fit are counted. A thread sends the
-queued spans with OpenTelemetry's own exporter, which retries within its timeout. Lost spans are logged at once, and
-then once a minute. Rejected: the SDK's batch processor, which drops spans without counting them, and whose flush may
-wait for every retry of an unavailable endpoint.
+Design: a call puts its span into a bounded queue and continues; spans beyond the limit are counted as lost. A thread
+sends the queued spans with OpenTelemetry's own exporter, which retries within its timeout. Lost spans are logged
+immediately, and then once a minute. Rejected: the SDK's batch processor, which drops spans without counting them, and
+whose flush may wait for every retry of an unavailable endpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class SpanQueue(SpanProcessor):
-    """Takes ended spans from any thread, and sends them on its own thread.
+    """Accepts ended spans from any thread, and sends them on its own thread.
 
     Attributes:
         lost: number of spans that did not reach the endpoint.
@@ -50,14 +50,14 @@ class SpanQueue(SpanProcessor):
         delay_s: float = DELAY_MS / 1000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start the thread.
+        """Create the queue, and start its thread.
 
         Args:
-            exporter: sends spans.
-            spans_max: maximum queued spans.
-            batch_max: maximum spans per request.
-            delay_s: how long spans wait for others.
-            clock: seconds.
+            exporter: sends spans to the endpoint.
+            spans_max: maximum number of queued spans.
+            batch_max: maximum number of spans per request.
+            delay_s: maximum time that spans wait for others.
+            clock: returns seconds.
         """
         self.lost = 0
         self._exporter = exporter
@@ -67,8 +67,8 @@ class SpanQueue(SpanProcessor):
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[ReadableSpan] = deque()
-        self._taken = 0  # queued since the start
-        self._done = 0  # of these, sent or lost
+        self._taken = 0  # number of spans queued since the start
+        self._done = 0  # number of those sent or lost
         self._is_hurried = False
         self._is_closing = False
         self._untold = 0
@@ -81,12 +81,12 @@ class SpanQueue(SpanProcessor):
         """Do nothing: only ended spans are sent."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue a span, or count it as lost if the queue is full; never waits for the endpoint."""
+        """Queue a span, or count it as lost if the queue is full; never blocks."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         with self._changed:
             if self._is_closing or len(self._waiting) >= self._spans_max:
-                self._lose(1, f"more than {self._spans_max} waited to be sent (OTEL_BSP_MAX_QUEUE_SIZE)")
+                self._lose(1, f"more than {self._spans_max} spans were queued (OTEL_BSP_MAX_QUEUE_SIZE)")
                 return
             self._waiting.append(span)
             self._taken += 1
@@ -94,7 +94,7 @@ class SpanQueue(SpanProcessor):
                 self._changed.notify_all()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Send the spans queued so far; return whether that succeeded in time."""
+        """Send the spans queued so far; return whether they were sent in time."""
         with self._changed:
             goal = self._taken
             self._is_hurried = True
@@ -102,19 +102,19 @@ class SpanQueue(SpanProcessor):
             return self._changed.wait_for(lambda: self._done >= goal, timeout_millis / 1000)
 
     def shutdown(self) -> None:
-        """Send the rest for `CLOSE_S`, then give up and count the rest as lost, and end the thread."""
+        """Send remaining spans for up to `CLOSE_S`, count the rest as lost, and end the thread."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(CLOSE_S)
-        self._exporter.shutdown()  # ends its waits for retries
-        self._thread.join(_GIVE_UP_S)  # so that the spans being sent are counted
+        self._exporter.shutdown()  # ends waits for retries
+        self._thread.join(_GIVE_UP_S)  # so that spans in flight are counted
         with self._changed:
             left = len(self._waiting)
             self._waiting.clear()
             self._done += left
             if left:
-                self._lose(left, self._reason or f"the endpoint had not taken them after {CLOSE_S:g} s")
+                self._lose(left, self._reason or f"the endpoint did not accept them within {CLOSE_S:g} s")
         self._say(is_last=True)
 
     # -- on the thread --------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class SpanQueue(SpanProcessor):
             exporter_log.removeFilter(self._note)
 
     def _next(self) -> list[ReadableSpan] | None:
-        """Return the spans to send now, None at the end."""
+        """Return the spans to send now, or None if the queue is closed."""
         with self._changed:
             self._changed.wait_for(self._is_due, self._delay_s)
             count = min(len(self._waiting), self._batch_max)
@@ -152,11 +152,11 @@ class SpanQueue(SpanProcessor):
         with self._changed:
             self._done += len(batch)
             if not is_sent:
-                self._lose(len(batch), self._reason or "the endpoint did not take them")
+                self._lose(len(batch), self._reason or "the endpoint did not accept them")
             self._changed.notify_all()
 
     def _note(self, record: logging.LogRecord) -> bool:
-        """Keep the exporter's log record as the reason, because it logs one for each batch."""
+        """Use the exporter's log record as the reason of lost spans instead of logging it for each batch."""
         if record.thread != self._thread.ident:
             return True
         self._reason = record.getMessage()
@@ -168,14 +168,14 @@ class SpanQueue(SpanProcessor):
         self._reason = reason
 
     def _say(self, *, is_last: bool = False) -> None:
-        """Log lost spans periodically."""
+        """Log lost spans, at most once per `SAID_EVERY_S` except at the end."""
         with self._changed:
             now_s = self._clock()
             if not self._untold or (now_s - self._said_s < SAID_EVERY_S and not is_last):
                 return
             count, self._untold, self._said_s = self._untold, 0, now_s
             reason = self._reason
-        log.warning("%d spans were lost: %s", count, reason)
+        log.warning("lost %d spans: %s", count, reason)
 
 
 _lock = threading.Lock()
@@ -184,12 +184,12 @@ _users = 0
 
 
 def acquire() -> SpanQueue:
-    """Return the queue of this process, created if needed; call `release` afterwards.
+    """Return the queue of this process, creating it if needed; pair each call with `release`.
 
     Raises:
         Exception: a setting in the environment is invalid.
     """
-    global _shared, _users  # one per process
+    global _shared, _users  # one queue per process
     with _lock:
         if _shared is None:
             _shared = SpanQueue(
@@ -205,7 +205,7 @@ def acquire() -> SpanQueue:
 def release() -> None:
     """Release the queue; the last user shuts it down.
 
-    Other users need not wait: the queue stays alive and sends soon.
+    Others return immediately, because the queue continues to send.
     """
     global _shared, _users
     with _lock:

@@ -1,4 +1,4 @@
-"""Whether calls are traced: OpenTelemetry's environment variables, read without importing it."""
+"""Read OpenTelemetry's environment variables, without importing OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Wish(NamedTuple):
     """The tracing settings in the environment.
 
     Attributes:
-        variable: variable that names the endpoint; empty if tracing is not enabled.
-        refusal: why calls are not traced despite an endpoint; empty if they are.
+        variable: environment variable with the endpoint; empty if tracing is disabled.
+        refusal: why calls are not traced although an endpoint is set; otherwise empty.
     """
 
     variable: str
@@ -29,14 +29,16 @@ def wish_of(environment: Mapping[str, str]) -> Wish:
     if not named or environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":
         return Wish("")
     if exporter != "otlp":
-        return Wish("", f"OTEL_TRACES_EXPORTER is {exporter!a}: calls are not traced; give otlp, or leave it out")
+        return Wish(
+            "", f"unsupported OTEL_TRACES_EXPORTER {exporter!a}: calls are not traced; set it to otlp, or unset it"
+        )
     for variable in _PROTOCOLS:
         protocol = environment.get(variable, "").strip()
         if protocol and protocol != _PROTOCOL:
             return Wish(
                 "",
-                f"{variable} is {protocol!a}: calls are not traced; give {_PROTOCOL} and the endpoint's port for it,"
-                " which is 4318 mostly",
+                f"unsupported {variable} {protocol!a}: calls are not traced; set it to {_PROTOCOL} and use the"
+                " endpoint's port for it, usually 4318",
             )
         if protocol:
             break
@@ -44,14 +46,14 @@ def wish_of(environment: Mapping[str, str]) -> Wish:
 
 
 def batch_setting(environment: Mapping[str, str], variable: str, usual: int) -> int:
-    """Return a setting of the span queue.
+    """Return a setting of the span queue, or ``usual`` if it is not set.
 
     Raises:
-        ValueError: it is not a positive number.
+        ValueError: the setting is not a positive number.
     """
     text = environment.get(variable, "").strip()
     if not text:
         return usual
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{variable} is {text!a:.40}; give a positive number")
+        raise ValueError(f"invalid {variable} {text!a:.40}: expected a positive number")
     return int(text)

@@ -1,4 +1,4 @@
-"""Spans of calls: children of the context in a message, and propagated to the messages that the function sends."""
+"""Create spans of calls, with the message's context as parent, and propagate them to outgoing messages."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _ERRORS_MAX = 10  # maximum errors per span
 
 
 class CallSpan:
-    """The span of one call.
+    """The span of a call.
 
     Attributes:
-        context: context of the message, with this span.
+        context: context of the message, with this span as the current one.
     """
 
     __slots__ = ("_end_ns", "_hide", "_span", "context")
 
     def __init__(self, span: Span, brought: Context, hide: Callable[[str], str]) -> None:
-        """Wrap a span that has begun.
+        """Wrap a started span.
 
         Args:
             span: span of the call.
             brought: context of the message.
-            hide: removes secrets from texts.
+            hide: removes secrets from a string.
         """
         self.context = trace.set_span_in_context(span, brought)
         self._span = span
@@ -52,21 +52,21 @@ class CallSpan:
         self._end_ns: int | None = None
 
     def enter(self) -> Token[Context]:
-        """Make its context the current one of this thread or task."""
+        """Make the span's context the current one of this thread or task."""
         return otel_context.attach(self.context)
 
     def leave(self, token: Token[Context]) -> None:
-        """Restore the previous context; the call ends now."""
+        """Restore the previous context, and record the end of the call."""
         otel_context.detach(token)
         self._end_ns = time.time_ns()
 
     def failed(self, errors: Iterable[BaseException]) -> None:
-        """Record why the call failed; equal errors are recorded once."""
+        """Record why the call failed; each error is recorded once."""
         if not self._span.is_recording():
             return
         told = list({id(error): error for error in errors}.values())
         for error in told[:_ERRORS_MAX]:
-            # Not `record_exception`, which would include our own frames, and secrets.
+            # `record_exception` would include our own frames, and secrets.
             text = self._hide(format_error(error))
             attributes = {
                 "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
@@ -79,14 +79,14 @@ class CallSpan:
             self._span.set_status(Status(StatusCode.ERROR, self._hide(_text_of(told[0]))))
 
     def end(self) -> None:
-        """Send the span, with the duration of the call."""
+        """End the span at the recorded end of the call."""
         self._span.end(self._end_ns)
 
 
 def _text_of(error: BaseException) -> str:
     try:
         return encodable(str(error))
-    except Exception:  # noqa: BLE001  the exception's own code
+    except Exception:  # noqa: BLE001  raised by the exception's own code
         return type(error).__name__
 
 
@@ -94,13 +94,13 @@ class Tracing:
     """Creates the spans of one instance."""
 
     def __init__(self, spec: InstanceSpec, hide: Callable[[str], str], *, is_alone: bool) -> None:
-        """Start tracing.
+        """Create a tracer for an instance.
 
         Args:
-            spec: the instance.
-            hide: removes secrets from texts.
-            is_alone: whether the instance has its own process, so that spans created by the function itself are sent
-                with those of its calls, unless it has already configured OpenTelemetry.
+            spec: the instance's spec.
+            hide: removes secrets from a string.
+            is_alone: whether the instance has its own process, in which case spans created by the function itself are
+                sent with those of its calls, unless it has already configured OpenTelemetry.
 
         Raises:
             Exception: a setting in the environment is invalid.
@@ -127,13 +127,13 @@ class Tracing:
         }
 
     def close(self) -> None:
-        """Release the queue; may wait for `export.CLOSE_S`, so do not call it on an event loop."""
+        """Release the span queue; may block for `export.CLOSE_S`, so do not call it on an event loop."""
         export.release()
 
     # -- input ----------------------------------------------------------------------------------------------------
 
     def begin(self, unit: Unit, position: int) -> CallSpan:
-        """Start the span of a call with the message at a position, and propagate its context to the output."""
+        """Start the span of a call with one message, and propagate its context to the output."""
         entry, index = unit.locate(position)
         context = self._context_of(entry, index)
         span = self._span(entry, context, {"messaging.message.id": _id_text(entry, index)})
@@ -141,10 +141,10 @@ class Tracing:
         return span
 
     def begin_many(self, unit: Unit, positions: list[int]) -> CallSpan:
-        """Start the span of a call with several messages, whose contexts become its links.
+        """Start the span of a call with several messages, which links to their contexts.
 
-        It is the root of a new trace, unless there is only one message, or no linked context is sampled: then it
-        belongs to that message's trace, or is not sampled either.
+        The span is the root of a new trace. If there is only one message, or no linked context is sampled, it belongs
+        to the first message's trace instead, and is not sampled in the latter case.
         """
         places = [unit.locate(position) for position in positions]
         contexts = [self._context_of(*place) for place in places]
@@ -183,7 +183,7 @@ class Tracing:
     # -- output ---------------------------------------------------------------------------------------------------
 
     def _mark(self, unit: Unit, positions: Iterable[int], span: CallSpan) -> None:
-        """Add the context of a span to the attributes of the outputs of messages."""
+        """Add the context of a span to the attributes of outputs."""
         made = unit.made
         if made is None:
             return
@@ -195,7 +195,7 @@ class Tracing:
             made[position] = self._without(made[position]) + attributes
 
     def _without(self, attributes: bytes) -> bytes:
-        """Return the attributes of an output without an earlier context."""
+        """Return the attributes of an output without the context of an earlier span."""
         if not any(field in attributes for field in self._in_bytes):
             return attributes
         metadata = SingleMessageMetadata.FromString(attributes)
@@ -205,7 +205,7 @@ class Tracing:
         return encode_attributes(metadata)
 
     def carry(self, options: MessageOptions) -> None:
-        """Add the context of the current span, if any, to a message being published."""
+        """Add the context of the current span, if any, to the properties of a message."""
         if not trace.get_current_span().get_span_context().is_valid:
             return
         carrier: dict[str, str] = {}
@@ -215,7 +215,7 @@ class Tracing:
 
 
 def _id_text(entry: ReceivedEntry, index: int) -> str:
-    """Return a message id in the form of Pulsar's clients: ledger, entry, partition, and batch index."""
+    """Format a message id as in Pulsar's clients: ledger, entry, partition, and batch index."""
     at = message_id_of(entry, index)
     text = f"{at.ledger_id}:{at.entry_id}:{at.partition}"
     return f"{text}:{at.batch_index}" if at.batch_index >= 0 else text

@@ -1,1 +1,1 @@
-"""Conversion of messages for a function: types by annotation, SerDe or schema, and the schemas of its topics."""
+"""Convert messages for a function: by annotation, SerDe or schema, and with the schemas of its topics."""

@@ -1,7 +1,7 @@
-"""Reads a function's annotations of its parameter and its return value.
+"""Read a function's annotations of its parameter and return value.
 
-Design: only these two annotations are evaluated, each separately. A module may import names in other annotations (such
-as the class of its context) for type checkers only; that must not prevent a function from running.
+Design: only these two annotations are evaluated, each separately. A module may import names in other annotations, such
+as the context's class, for type checkers only; that must not prevent a function from running.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ...api.batches import MARK
 from ..loading.kinds import layers
 
 NOTHING: Any = inspect.Parameter.empty
-"""Stands for a missing annotation."""
+"""Placeholder for a missing annotation."""
 
 
 class Annotations(NamedTuple):
     """The annotations of a function.
 
     Attributes:
-        input: annotation of the value; in a batch function, of one list item. `NOTHING` if missing.
-        output: annotation of the returned value, or of one of several.
+        input: annotation of the value; for a batch function, of one list item. `NOTHING` if missing.
+        output: annotation of the return value; for a generator or batch function, of one output.
         parameter: name of the first parameter.
-        unresolved: annotations with names missing from their module, as written.
+        unresolved: annotations, as written, with names that their module does not define.
     """
 
     input: Any
@@ -58,7 +58,7 @@ def annotations_of(function: Callable[..., Any]) -> Annotations:
 
 
 def _resolved(annotation: Any, names: dict[str, Any], unresolved: list[str]) -> Any:
-    """Evaluate an annotation; nested ones may be strings, too."""
+    """Evaluate an annotation, including nested strings."""
     if annotation is NOTHING:
         return NOTHING
     holder = SimpleNamespace(__annotations__={"it": annotation})
@@ -70,6 +70,6 @@ def _resolved(annotation: Any, names: dict[str, Any], unresolved: list[str]) -> 
 
 
 def _item(annotation: Any) -> Any:
-    """Return the item type of a list, an iterator or a generator."""
+    """Return the item type of a list, iterator or generator annotation."""
     arguments = get_args(annotation)
     return arguments[0] if arguments else NOTHING

@@ -1,4 +1,4 @@
-"""Opens inputs and outputs with their schemas, so that the broker checks them, and fetches writers' schemas.
+"""Open inputs and outputs with their schemas, which the broker checks, and fetch writers' schemas.
 
 An instance whose config names schemas uses these endpoints instead of the client itself.
 """
@@ -28,31 +28,33 @@ def has_schemas(details: FunctionDetails) -> bool:
 
 
 class SchemaEndpoints:
-    """A client's topics with a function's schemas; see `ports.Endpoints`."""
+    """A `ports.Endpoints` that opens a client's topics with a function's schemas."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Prepare, on the client's event loop."""
+        """Create the endpoints on the client's event loop."""
         self._client = client
         self._calls = LoopCalls()
         self._inputs: dict[str, TopicSchema] = {}
         self._output_topic = ""
         self._output: TopicSchema | None = None
         self._registered = b""
-        self._producer: Any = None  # last producer of the output; knows the schema version if the topic is recreated
+        self._producer: Any = (
+            None  # last producer of the output, which has the schema version even if the topic is recreated
+        )
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
-        """Open topics with these schemas from now on (called before any is opened)."""
+        """Set the schemas of topics, before a topic is opened."""
         self._inputs = {_base(topic): schema for topic, schema in inputs.items()}
         self._output_topic, self._output = _base(output_topic), output
 
     # -- ports.Endpoints ------------------------------------------------------------------------------------------
 
     async def partitions(self, topic: str) -> Sequence[str]:
-        """Return the full names of a topic's partitions, or its own if it is not partitioned. Cancellation: safe."""
+        """Return the full names of a topic's partitions, or its own full name. Cancellation: safe."""
         return await self._client.partitions(topic)
 
     async def subscribe(self, topic: Any, subscription: str, config: ConsumerConfig) -> Any:
-        """Open an input; the broker checks its schema. Cancellation: safe."""
+        """Open an input, whose schema the broker checks. Cancellation: safe."""
         name = topic if isinstance(topic, str) else getattr(topic, "pattern", "")
         found = self._inputs.get(_base(name))
         if found is None:
@@ -64,7 +66,7 @@ class SchemaEndpoints:
         return (await self._client.subscribe(topic, subscription, config, schema=found.schema)).consumer
 
     async def create_producer(self, topic: str, config: ProducerConfig) -> Any:
-        """Open an output; its schema is registered. Cancellation: safe."""
+        """Open an output, whose schema is registered. Cancellation: safe."""
         if self._output is None or _base(topic) != self._output_topic:
             return await self._client.create_producer(topic, config)
         schema = await self._bound(topic, self._output)
@@ -77,7 +79,7 @@ class SchemaEndpoints:
         """Register the function's schema for the output topic, if any. Cancellation: safe.
 
         Raises:
-            MagnetarError: the topic has another one, and the broker rejects this.
+            MagnetarError: the broker rejects the schema, for example because the topic has another one.
         """
         if self._output is None or _base(topic) != self._output_topic:
             return
@@ -89,11 +91,11 @@ class SchemaEndpoints:
             self._registered = await self._client.register_schema(topic, schema)
 
     def output_version(self) -> bytes:
-        """Return the broker's version of the current output schema; empty if it has none (from any thread)."""
+        """Return the broker's version of the output schema, or b"" (from any thread)."""
         return getattr(self._producer, "schema_version", b"") or self._registered
 
     async def _bound(self, topic: str, output: TopicSchema) -> Schema[Any]:
-        from .topic_schemas import BoundSchema  # imported when `output` was created
+        from .topic_schemas import BoundSchema  # already imported when `output` was created
 
         schema = output.schema
         if isinstance(schema, BoundSchema):
@@ -101,7 +103,7 @@ class SchemaEndpoints:
             kind = TYPE_NAMES[schema.kind]
             if newest is None:
                 raise FunctionLoadError(
-                    f"outputSchemaType {kind} without a class takes the topic's schema, and {topic} has none; annotate"
+                    f"outputSchemaType {kind} without a class requires a schema on topic {topic}: annotate"
                     " the return type with a dataclass, or upload a schema (schemas upload)"
                 )
             _check_kind(topic, newest, schema.kind)
@@ -115,7 +117,7 @@ class SchemaEndpoints:
             return None
 
     def writer(self, schema: Schema[Any], topic: str, version: bytes) -> Found:
-        """Return the schema that messages were written with (from the function's thread; may wait for the broker).
+        """Return the schema that messages were written with; called on the function's thread, may block.
 
         Raises:
             InstanceStopping: the instance is stopping.
@@ -130,14 +132,14 @@ class SchemaEndpoints:
         return None if isinstance(found, TopicNotFound) and not version else found
 
     def stop(self) -> None:
-        """Stop all waits (from any thread)."""
+        """End all waits (from any thread)."""
         self._calls.stop()
 
 
 def _check_kind(topic: str, newest: SchemaInfo, kind: int) -> None:
     if newest.kind != kind:
         raise FunctionLoadError(
-            f"topic {topic} has schema {newest.type_name}, and the config says {TYPE_NAMES[kind]}; set schemaType"
+            f"topic {topic} has schema {newest.type_name}, but the config says {TYPE_NAMES[kind]}: set schemaType"
             f" {newest.type_name}"
         )
 

@@ -1,7 +1,7 @@
-"""Selects the decoder of each input of a function, and the encoder of its outputs: config first, then annotations.
+"""Select a function's decoders and encoder: from the config first, then from annotations.
 
-An explicit SerDe or schema decides; a contradicting annotation is an error that names both. Otherwise the annotation
-decides, and without one messages are decoded by `IdentitySerDe`.
+An explicit SerDe or schema takes precedence; a contradicting annotation is an error that names both. Otherwise the
+annotation is used, and without one messages are decoded by `IdentitySerDe`.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _CLASSES: dict[str, Any] = {
     **dict.fromkeys((f"java.lang.{name}" for name in ("Byte", "Short", "Integer", "Long")), int),
     **dict.fromkeys(("java.lang.Float", "java.lang.Double"), float),
 }
-"""Class names that are in no package: Python's own, and Java's equivalents."""
+"""Class names of built-in types, and of their equivalents in Java."""
 _REMEDY = (
-    "there are str, bytes, int, float, bool, dict, list, dataclasses, models of pydantic and msgspec, messages of"
-    " Protocol Buffers and Records of pulsar.schema; or set a SerDe or a schemaType"
+    "expected str, bytes, int, float, bool, dict, list, a dataclass, a pydantic or msgspec model, a Protocol Buffers"
+    " message or a pulsar.schema Record; or set a SerDe or a schemaType"
 )
 
 
 @dataclass(slots=True)
 class Values:
-    """Conversion between messages and values.
+    """Converters between a function's messages and values.
 
     Attributes:
-        inputs: decoder of each input topic, by its name in the config.
+        inputs: decoder of each input topic, by configured name.
         output: encoder of return values.
         input_schemas: schemas of the topics that have one.
         output_schema: schema of the output, or None.
@@ -60,10 +60,10 @@ class Values:
 
 
 class Topics(Protocol):
-    """The topics of a function, as opened by `SchemaEndpoints`: only after their schemas are known."""
+    """The topics of a function, which are opened after their schemas are set."""
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
-        """Open topics with these schemas from now on."""
+        """Set the schemas of topics, before a topic is opened."""
 
     def writer(self, schema: Schema[Any], topic: str, version: bytes) -> Found:
         """Return the schema that messages were written with."""
@@ -72,23 +72,23 @@ class Topics(Protocol):
 def load_values(
     details: FunctionDetails, home: Home, function: Callable[..., Any], endpoints: Topics | None = None
 ) -> Values:
-    """Return the converters of a function's messages (on the function's thread).
+    """Return the converters of a function's messages, on the function's thread.
 
     Args:
-        details: its record.
-        home: finds classes of its package.
+        details: the function's details.
+        home: finds classes of the package.
         function: the function.
-        endpoints: opens its topics with their schemas; None if the config names no schema.
+        endpoints: topics to open with schemas; None if the config names no schema.
 
     Raises:
-        FunctionLoadError: a class is missing, settings and annotations contradict each other, or an annotation has a
-            type that no message can have.
+        FunctionLoadError: a class is missing, settings and annotations contradict each other, or an annotation is not a
+            type of messages.
     """
     values = Values()
     found = annotations_of(function)
     for text in found.unresolved:
         logging.getLogger(f"{details.tenant}/{details.namespace}/{details.name}").warning(
-            "annotation %s of %s names what its module does not have; messages are what they are without it",
+            "cannot resolve annotation %s of %s; messages are decoded as without an annotation",
             text, details.className,
         )  # fmt: skip
     taken = _with_class(
@@ -102,7 +102,7 @@ def load_values(
     for topic, given in details.source.inputSpecs.items():
         where = f"inputSpecs[{topic}]"
         if given.schemaType:
-            from .topic_schemas import topic_schema  # imports all schemas of the client
+            from .topic_schemas import topic_schema  # imports all client schemas
 
             schema = values.input_schemas[topic] = topic_schema(
                 f"{where}.schemaType", given.schemaType, given.schemaProperties, taken, home, is_input=True
@@ -130,7 +130,7 @@ def load_values(
 
 
 def _with_class(annotated: Wanted, class_name: str, setting: str, home: Home) -> Wanted:
-    """Return the expected type if a setting may name the class, too."""
+    """Return the expected type of a value from its annotation and a setting that names a class."""
     if not class_name:
         return annotated
     found = _CLASSES.get(class_name)
@@ -146,17 +146,17 @@ def _with_class(annotated: Wanted, class_name: str, setting: str, home: Home) ->
         return named
     is_same = annotated.kind is named.kind if annotated.kind is not None else annotated.form is named.form
     if not is_same:
-        raise FunctionLoadError(f"{named}, and {annotated}; leave one of the two out")
+        raise FunctionLoadError(f"{named}, but {annotated}: remove one of them")
     return annotated
 
 
 def _named(setting: str, class_name: str, side: Wanted, home: Home) -> SerDe:
-    """Return a SerDe named in the config."""
+    """Return the SerDe named in the config."""
     serde = load_serde(home, class_name)
     forms = PLAIN_FORMS if type(serde) is IdentitySerDe else JSON_FORMS if type(serde) is JsonSerDe else None
     if forms is not None and side.form not in forms:
         given = ", ".join(sorted(form.value for form in forms - {Form.ANY, Form.JSON}))
-        raise FunctionLoadError(f"{setting} {class_name} is for {given}, and {side}; leave one of the two out")
+        raise FunctionLoadError(f"{setting} {class_name} supports {given}, but {side}: remove one of them")
     return serde
 
 
@@ -166,7 +166,7 @@ def _of_input_schema(found: TopicSchema, taken: Wanted, endpoints: Topics | None
     schema = found.schema
     if schema.needs_writer and not _is_plain_json(found):
         if endpoints is None:
-            raise FunctionLoadError(f"{schema} needs a broker that knows the schemas of writers")
+            raise FunctionLoadError(f"{schema} requires a broker that stores writers' schemas")
         return WriterSerDe(schema, taken, partial(endpoints.writer, schema))
     if _is_plain_json(found):
         return CheckedJsonSerDe(taken) if taken.form is Form.OBJECT else JsonSerDe()
@@ -187,7 +187,7 @@ def _of_output_schema(found: TopicSchema, returned: Wanted) -> SerDe:
 
 
 def _is_plain_json(found: TopicSchema) -> bool:
-    """Return whether values are JSON dicts, which can be converted without a definition."""
+    """Return whether values are JSON dicts, which need no schema definition."""
     return found.topics_kind == pb.Schema.Json
 
 
@@ -239,4 +239,4 @@ def _of_both(side: Wanted) -> SerDe:
                 return SchemaSerDe(ProtobufNativeSchema(side.kind), side)
     except InvalidConfig as error:
         raise FunctionLoadError(f"{side}: {error}") from error
-    raise FunctionLoadError(f"{side}, which no message is; {_REMEDY}")
+    raise FunctionLoadError(f"{side}, which is not a message type: {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Models of pydantic and Structs of msgspec as a JSON schema with the definition of an equivalent dataclass."""
+"""JSON schemas of pydantic models and msgspec Structs, with the definition of an equivalent dataclass."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ _SAME_IN_JSON = (str, bool, int, float)
 
 
 class ModelJsonSchema(Schema[Any]):
-    """Models as JSON, converted by their own package."""
+    """JSON schema of a model, whose values are converted by pydantic or msgspec."""
 
     def __init__(self, given: Wanted) -> None:
-        """Derive the definition.
+        """Create the schema, with a definition derived from the model.
 
         Raises:
-            FunctionLoadError: the package writes a field's type differently from what a JSON schema says.
+            FunctionLoadError: a field has a type that has no equivalent in a JSON schema.
         """
         self._serde: SerDe = ModelSerDe(given) if given.form is Form.MODEL else StructSerDe(given)
         try:
             self.info = JsonSchema(_dataclass_of(given.kind, {})).info
         except InvalidConfig as error:
-            raise FunctionLoadError(f"{given}, of which no JSON schema can be made: {error}") from error
+            raise FunctionLoadError(f"{given}, which has no JSON schema: {error}") from error
         self._name = given.kind.__name__
 
     def __str__(self) -> str:
         return f"schema JSON of {self._name}"
 
     def encode(self, value: Any) -> bytes:
-        """Encode a model; raises as `ModelSerDe.serialize`."""
+        """Encode a model; raises the same errors as `ModelSerDe.serialize`."""
         return self._serde.serialize(value)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Decode a model; raises as `ModelSerDe.deserialize`."""
+        """Decode a model; raises the same errors as `ModelSerDe.deserialize`."""
         return self._serde.deserialize(data)
 
 
 def _dataclass_of(kind: Any, known: dict[Any, Any]) -> type:
-    """Return a dataclass with the name and the fields of a model, and of nested models."""
+    """Return a dataclass with the name and fields of a model, and of its nested models."""
     if kind in known:
-        raise InvalidConfig(f"{kind.__name__} contains itself; take a dataclass")
+        raise InvalidConfig(f"{kind.__name__} contains itself: use a dataclass")
     known[kind] = None
     hints = get_type_hints(kind, include_extras=True)
     fields = [
@@ -61,7 +61,7 @@ def _dataclass_of(kind: Any, known: dict[Any, Any]) -> type:
 
 
 def _fields(kind: Any) -> list[tuple[str, str, Any]]:
-    """Return for each field its JSON name, its attribute, and a dataclass field with its default."""
+    """Return JSON name, attribute and dataclass field (with the default) of each field."""
     found = []
     if hasattr(kind, "__struct_fields__"):
         count = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
@@ -72,7 +72,7 @@ def _fields(kind: Any) -> list[tuple[str, str, Any]]:
             found.append((name, attribute, _field(default)))
         return found
     if not hasattr(kind, "model_fields"):
-        raise InvalidConfig("it is a model of pydantic 1; take pydantic 2 or a dataclass")
+        raise InvalidConfig("pydantic 1 models are not supported: use pydantic 2 or a dataclass")
     for attribute, info in kind.model_fields.items():
         default = dataclasses.MISSING if info.is_required() else info.get_default(call_default_factory=True)
         found.append((attribute, attribute, _field(default)))
@@ -82,7 +82,7 @@ def _fields(kind: Any) -> list[tuple[str, str, Any]]:
 def _field(default: Any) -> Any:
     if default is dataclasses.MISSING or default is None or isinstance(default, _SAME_IN_JSON):
         return dataclasses.field(default=default)
-    return dataclasses.field()  # a field without a simple default is required for readers of the schema
+    return dataclasses.field()  # readers of the schema require fields without a simple default
 
 
 def _type(hint: Any, path: str, known: dict[Any, Any]) -> Any:
@@ -91,7 +91,7 @@ def _type(hint: Any, path: str, known: dict[Any, Any]) -> Any:
         return _type(arguments[0], path, known)
     if origin in (Union, types.UnionType):
         made = tuple(one if one is type(None) else _type(one, path, known) for one in arguments)
-        return Union[made]  # noqa: UP007   of a tuple
+        return Union[made]  # noqa: UP007   X | Y does not accept a tuple
     if origin in (list, dict):
         return origin[tuple(_type(one, path, known) for one in arguments)]
     if hint in _SAME_IN_JSON:
@@ -99,6 +99,6 @@ def _type(hint: Any, path: str, known: dict[Any, Any]) -> Any:
     if wanted(hint, "").form in (Form.MODEL, Form.STRUCT):
         return _dataclass_of(hint, known)
     raise InvalidConfig(
-        f"{path} is {shown(hint)}; there are str, bool, int, float, models, list[...] and dict[str, ...], each also"
+        f"{path} is {shown(hint)}: expected str, bool, int, float, a model, list[...] or dict[str, ...], optionally"
         " with | None"
     )

@@ -1,4 +1,4 @@
-"""Wraps schemas of the official client, and others with its interface, as our schemas."""
+"""Wrap schemas of the official client, and others with the same interface, as client schemas."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _METHODS = ("encode", "decode", "schema_info")
 
 
 class OfficialSchema(Schema[Any]):
-    """A schema of ``pulsar.schema``, or of a user class derived from it."""
+    """Wrapper of a schema from ``pulsar.schema``, or of a user class derived from one."""
 
     def __init__(self, theirs: Any) -> None:
-        """Take over the schema information that it sends to brokers.
+        """Wrap a schema, with the schema information that it sends to brokers.
 
         Raises:
-            FunctionLoadError: it has none.
+            FunctionLoadError: the schema has no valid schema information.
         """
         try:
             said = theirs.schema_info()
@@ -34,41 +34,41 @@ class OfficialSchema(Schema[Any]):
         return f"schema {type(self._theirs).__name__}"
 
     def encode(self, value: Any) -> bytes:
-        """Encode a value; as `Schema.encode`."""
+        """Encode a value; raises SchemaSerializationError if the schema rejects it."""
         try:
             data = self._theirs.encode(value)
         except Exception as error:
-            raise SchemaSerializationError(f"{self} refuses {type(value).__name__}: {one_line(error)}") from error
+            raise SchemaSerializationError(f"{self} cannot encode {type(value).__name__}: {one_line(error)}") from error
         if not isinstance(data, bytes):
             raise SchemaSerializationError(f"{self}: encode returned {type(data).__name__} instead of bytes")
         return data
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Decode a value; as `Schema.decode`."""
+        """Decode a value; raises SchemaSerializationError if the schema rejects it."""
         try:
             return self._theirs.decode(data)
         except Exception as error:
-            raise SchemaSerializationError(f"{self}: {len(data)} bytes cannot be read: {one_line(error)}") from error
+            raise SchemaSerializationError(f"{self} cannot decode {len(data)} bytes: {one_line(error)}") from error
 
 
 class RecordAvroSchema(OfficialSchema):
-    """A Record of ``pulsar.schema`` in Avro's binary form, read by the schema that it was written with."""
+    """Avro schema of a ``pulsar.schema`` Record that decodes values with the writer's schema."""
 
     needs_writer = True
 
     def __init__(self, theirs: Any, kind: Any) -> None:
-        """Write by the official client's ``AvroSchema``, and read values of class ``kind`` by its definition."""
+        """Wrap the official client's ``AvroSchema``, and decode values of class ``kind`` by its definition."""
         super().__init__(theirs)
         self._kind = kind
         self._reader: AvroSchema[Any] = AvroSchema(self.info.definition.decode())
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Decode a record; as `Schema.decode`."""
+        """Decode a Record; raises SchemaSerializationError if the data is invalid."""
         plain = self._reader.decode(data, writer)
         try:
             return self._kind(**plain)
         except Exception as error:
-            raise SchemaSerializationError(f"{self}: {self._kind.__name__}(...) refuses: {one_line(error)}") from error
+            raise SchemaSerializationError(f"{self}: {self._kind.__name__}(...) failed: {one_line(error)}") from error
 
 
 def is_official(schema: object) -> bool:

@@ -1,7 +1,7 @@
 """SerDes for annotations of str, bytes, int, float, bool, dict and list.
 
-Unlike `IdentitySerDe`, which guesses, they pass a function the annotated type, or raise an error. Return values are
-encoded as by `IdentitySerDe`, so that annotations do not change what a function writes.
+Unlike `IdentitySerDe`, which guesses, they pass a function the annotated type or raise an error. Return values are
+encoded as by `IdentitySerDe`, so that annotations do not change the output of a function.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _IDENTITY = IdentitySerDe()
 
 class _PlainSerDe(BatchSerDe):
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Encode a value like `IdentitySerDe`."""
+        """Encode a value as `IdentitySerDe` does."""
         return _IDENTITY.serialize(input)
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Encode values like `IdentitySerDe`."""
+        """Encode values as `IdentitySerDe` does."""
         return _IDENTITY.serialize_all(values)
 
 
 class TextSerDe(_PlainSerDe):
-    """Decodes text, even if it looks like a number."""
+    """Decodes messages as strings, even if they look like numbers."""
 
     def deserialize(self, input_bytes: bytes) -> str:
-        """Return the text.
+        """Decode a message as UTF-8.
 
         Raises:
             ValueError: the bytes are not valid UTF-8.
@@ -42,47 +42,47 @@ class TextSerDe(_PlainSerDe):
         raise ValueError(f"{why}: annotate the parameter as bytes to accept any message")
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the texts."""
+        """Decode messages as UTF-8, or return None if one is invalid."""
         return _all_or_none(bytes.decode, messages)
 
 
 class TextSchemaSerDe(TextSerDe):
-    """Text with a schema: only text can be sent, too."""
+    """Decodes messages as strings, and encodes strings only, by a schema."""
 
     def __init__(self, schema: Schema[Any]) -> None:
-        """Reject values that the schema rejects."""
+        """Create a SerDe that encodes values by a schema."""
         self._schema = schema
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Encode text; as `Schema.encode`."""
+        """Encode a string; raises the same errors as `Schema.encode`."""
         return self._schema.encode(input)
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the texts."""
+        """Decode messages as UTF-8, or return None if one is invalid."""
         return _all_or_none(bytes.decode, messages)
 
 
 class OctetsSerDe(_PlainSerDe):
-    """Passes bytes through."""
+    """Passes bytes through unchanged."""
 
     def deserialize(self, input_bytes: bytes) -> bytes:
-        """Return the bytes."""
+        """Return the bytes unchanged."""
         return input_bytes
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any]:
-        """Return the bytes."""
+        """Return the messages unchanged."""
         return list(messages)
 
 
 class NumberSerDe(_PlainSerDe):
-    """Decodes int or float from text."""
+    """Decodes int or float from their decimal form."""
 
     def __init__(self, kind: type[int] | type[float]) -> None:
-        """Decode numbers of a kind."""
+        """Create a SerDe for int or float."""
         self._kind = kind
 
     def deserialize(self, input_bytes: bytes) -> float:
-        """Return the number.
+        """Decode a number.
 
         Raises:
             ValueError: the message is not a number, or is a float where an int is expected.
@@ -92,10 +92,10 @@ class NumberSerDe(_PlainSerDe):
         except ValueError as error:
             text = repr(input_bytes[:40])[1:]
             why = str(error) if "limit" in str(error) else f"message {text} is not a valid {self._kind.__name__}"
-        raise ValueError(f"{why}, which the parameter's annotation asks for")
+        raise ValueError(f"{why}, as required by the parameter's annotation")
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the numbers."""
+        """Decode numbers, or return None if one is invalid."""
         return _all_or_none(self._kind, messages)
 
 
@@ -103,18 +103,18 @@ _TRUTHS = {b"true": True, b"false": False}
 
 
 class TruthSerDe(BatchSerDe):
-    """True and False in JSON form."""
+    """Converts booleans to and from JSON."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return ``true`` or ``false``."""
+        """Encode a boolean as ``true`` or ``false``."""
         if isinstance(input, bool):
             return b"true" if input else b"false"
         raise TypeError(
-            f"the function returned {type(input).__name__}, and its return annotation is bool; change one of the two"
+            f"the function returned {type(input).__name__}, but its return annotation is bool: change one of them"
         )
 
     def deserialize(self, input_bytes: bytes) -> bool:
-        """Return the boolean.
+        """Decode a boolean.
 
         Raises:
             ValueError: the message is neither ``true`` nor ``false``.
@@ -122,24 +122,24 @@ class TruthSerDe(BatchSerDe):
         found = _TRUTHS.get(input_bytes)
         if found is None:
             raise ValueError(
-                f"message {repr(input_bytes[:40])[1:]} is neither true nor false, and the parameter is bool"
+                f"message {repr(input_bytes[:40])[1:]} is neither true nor false, but the parameter is bool"
             )
         return found
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Leave encoding to `serialize`."""
+        """Return None, which leaves encoding to `serialize`."""
         return None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the booleans."""
+        """Decode booleans, or return None if one is invalid."""
         return _all_or_none(_TRUTHS.__getitem__, messages)
 
 
 class CheckedJsonSerDe(BatchSerDe):
-    """JSON whose outermost value has a fixed type."""
+    """Converts JSON whose outermost value must be a dict or a list."""
 
     def __init__(self, wanted: Wanted) -> None:
-        """Convert values of the expected type: dict or list."""
+        """Create a SerDe for the expected type, dict or list."""
         self._wanted = wanted
         self._json = JsonSerDe()
         self._given: frozenset[type] = frozenset({dict if wanted.form is Form.OBJECT else list})
@@ -148,31 +148,31 @@ class CheckedJsonSerDe(BatchSerDe):
             self._given |= {type(None)}
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return a value as JSON; raises as `JsonSerDe.serialize`, or TypeError for another type."""
+        """Encode a value as JSON; raises the errors of `JsonSerDe.serialize`, and TypeError for another type."""
         if not isinstance(input, self._taken):
-            raise TypeError(f"{self._wanted}, and the function returned {type(input).__name__}; change one of the two")
+            raise TypeError(f"{self._wanted}, but the function returned {type(input).__name__}: change one of them")
         return self._json.serialize(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the decoded JSON; raises as `JsonSerDe.deserialize`, or ValueError for another type."""
+        """Decode JSON; raises the errors of `JsonSerDe.deserialize`, and ValueError for another type."""
         value = self._json.deserialize(input_bytes)
         if type(value) not in self._given:
-            raise ValueError(f"{self._wanted}, and the message is JSON of {type(value).__name__}")
+            raise ValueError(f"{self._wanted}, but the message is a JSON {type(value).__name__}")
         return value
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return values as JSON, None for None; or None if one is invalid."""
+        """Encode values as JSON, with None for None, or return None if one is invalid."""
         kinds = set(map(type, values)) - {type(None)}
         return self._json.serialize_all(values) if all(issubclass(kind, self._taken) for kind in kinds) else None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the decoded messages, or None if one is invalid."""
+        """Decode messages, or return None if one is invalid."""
         values = self._json.deserialize_all(messages)
         return None if values is None or not self._given.issuperset(map(type, values)) else values
 
 
 def _all_or_none(convert: Any, messages: Sequence[bytes]) -> list[Any] | None:
-    """Return converted messages, or None if one cannot be converted."""
+    """Convert messages, or return None if one cannot be converted."""
     try:
         return list(map(convert, messages))
     except (ValueError, KeyError):

@@ -1,7 +1,7 @@
-"""The schema of a function for a topic: given by `schemaType`, with the class that the function expects.
+"""Find a function's schema for a topic, from `schemaType` and the class that the function expects.
 
-Records without a class are dicts by the topic's own schema: inputs are read by the schema they were written with, and
-outputs are written by the newest.
+Records without a class are dicts by the topic's own schema: inputs are decoded with the schema that they were written
+with, and outputs are encoded with the newest.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class TopicSchema:
     """A function's schema for one of its topics.
 
     Attributes:
-        schema: registered with the broker, and used to convert values.
-        topics_kind: required type of the topic's own schema, if values are dicts of that schema; otherwise None.
+        schema: schema to register with the broker, and to convert values with.
+        topics_kind: required type of the topic's own schema if values are dicts of that schema, otherwise None.
     """
 
     schema: Schema[Any]
@@ -58,29 +58,29 @@ class TopicSchema:
 
 
 class TopicAvroSchema(AutoConsumeSchema):
-    """Dicts of a topic's AVRO schema, each read by the version that it was written with."""
+    """Decodes dicts with the version of the topic's AVRO schema that they were written with."""
 
     def __str__(self) -> str:
         return "schema AVRO of the topic"
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Decode a value; as `Schema.decode`."""
+        """Decode a dict; raises SchemaSerializationError without a writer's AVRO schema."""
         if writer is None:
-            raise SchemaSerializationError(f"{self}: the message names no version of a schema, and the topic has none")
+            raise SchemaSerializationError(f"{self}: the message has no schema version, and the topic has no schema")
         if writer.kind != pb.Schema.Avro:
             raise SchemaSerializationError(f"{self}: the message was written with schema {writer.type_name}")
         return super().decode(data, writer)
 
 
 class BoundSchema(Schema[Any]):
-    """Dicts for the newest schema of the output topic, which is known when the topic is opened.
+    """Encodes dicts with the newest schema of the output topic, which is set when the topic is opened.
 
     Attributes:
         kind: schema type, JSON or AVRO.
     """
 
     def __init__(self, kind: int) -> None:
-        """Prepare; call `bind` before use."""
+        """Create the schema; call `bind` before use."""
         self.kind = kind
         self.info = SchemaInfo(BytesSchema.info.kind)
         self._avro: AvroSchema[Any] | None = None
@@ -89,25 +89,25 @@ class BoundSchema(Schema[Any]):
         return f"schema {TYPE_NAMES[self.kind]} of the topic"
 
     def bind(self, newest: SchemaInfo) -> None:
-        """Write by a schema from now on.
+        """Set the schema to encode with.
 
         Raises:
-            InvalidConfig: it is damaged, or a library for Avro is not installed.
+            InvalidConfig: the schema is invalid, or no Avro library is installed.
         """
         if self.kind == pb.Schema.Avro:
             self._avro = AvroSchema(newest.definition.decode())
         self.info = newest
 
     def encode(self, value: Any) -> bytes:
-        """Encode a dict; as `Schema.encode`."""
+        """Encode a dict; raises SchemaSerializationError if the schema rejects it."""
         if self._avro is None:
-            raise SchemaSerializationError(f"{self} is not known yet")
+            raise SchemaSerializationError(f"{self} is not loaded yet")
         if not isinstance(value, dict):
             self.refuse(value, "a dict")
         return self._avro.encode(value)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Reject: this schema is for writing only."""
+        """Raise SchemaSerializationError: this schema only encodes."""
         self.refuse(data, "no value, as it is write-only")
 
 
@@ -117,15 +117,15 @@ def topic_schema(
     """Return the schema that a setting assigns to a topic.
 
     Args:
-        setting: name for errors, such as ``inputSpecs[orders].schemaType``.
-        type_name: value of the setting: a type, in any case, or a class.
+        setting: setting name for errors, such as ``inputSpecs[orders].schemaType``.
+        type_name: value of the setting: a case-insensitive type, or a class.
         properties: schema properties.
         wanted: type that the function expects.
-        home: finds a class.
+        home: finds classes of the package.
         is_input: whether the topic is read.
 
     Raises:
-        FunctionLoadError: the type is unknown or not supported, contradicts the function's type, or needs a class.
+        FunctionLoadError: the type is unknown or unsupported, contradicts the function's type, or requires a class.
     """
     shown = f"{setting} {type_name}"
     name = type_name.upper()
@@ -135,11 +135,11 @@ def topic_schema(
         else:
             found = TopicSchema(_custom(shown, type_name, properties, wanted, home))
     except InvalidConfig as error:
-        raise FunctionLoadError(f"{shown}, and {wanted}: {error}") from error
+        raise FunctionLoadError(f"{shown}, but {wanted}: {error}") from error
     if properties and found.topics_kind is None:
         found.schema.info = replace(found.schema.info, properties=dict(properties))
     elif properties:
-        raise FunctionLoadError(f"{shown} without a class is the topic's own; leave schemaProperties out")
+        raise FunctionLoadError(f"{shown} without a class uses the topic's own schema: remove schemaProperties")
     return found
 
 
@@ -152,7 +152,7 @@ def _builtin(shown: str, name: str, wanted: Wanted, is_input: bool) -> TopicSche
         )
         if not is_fitting:
             python = _FORMS_OF[name].value if name in _FORMS_OF else _CLASSES_OF[name].__name__
-            raise FunctionLoadError(f"{shown} is {python} in Python, and {wanted}; change one of the two")
+            raise FunctionLoadError(f"{shown} is {python} in Python, but {wanted}: change one of them")
         return TopicSchema(simple)
     match name:
         case "JSON":
@@ -166,9 +166,11 @@ def _builtin(shown: str, name: str, wanted: Wanted, is_input: bool) -> TopicSche
             return TopicSchema(ProtobufNativeSchema(wanted.kind) if is_native else ProtobufSchema(wanted.kind))
         case "AUTO_CONSUME" if is_input:
             if wanted.form is not Form.ANY:
-                raise FunctionLoadError(f"{shown} gives what the topic has, and {wanted}; change one of the two")
+                raise FunctionLoadError(
+                    f"{shown} returns values of the topic's schema, but {wanted}: change one of them"
+                )
             return TopicSchema(AutoConsumeSchema())
-    raise FunctionLoadError(f"{shown} is not supported; take a SerDe, which is given the payload")
+    raise FunctionLoadError(f"{shown} is not supported: use a SerDe, which receives the payload")
 
 
 def _json(shown: str, wanted: Wanted, is_input: bool) -> TopicSchema:
@@ -198,32 +200,32 @@ def _avro(shown: str, wanted: Wanted, is_input: bool) -> TopicSchema:
 def _needs(shown: str, wanted: Wanted, what: str, is_input: bool) -> FunctionLoadError:
     if wanted.form is Form.ANY:
         annotated, setting = ("parameter", "inputTypeClassName") if is_input else ("return type", "outputTypeClassName")
-        return FunctionLoadError(f"{shown} needs {what}; annotate the {annotated} with it, or set {setting}")
-    return FunctionLoadError(f"{shown} takes {what}, and {wanted}; change one of the two")
+        return FunctionLoadError(f"{shown} requires {what}: annotate the {annotated} with it, or set {setting}")
+    return FunctionLoadError(f"{shown} requires {what}, but {wanted}: change one of them")
 
 
 def record_json_schema(wanted: Wanted) -> Schema[Any]:
     """Return the official client's JSON schema of a Record.
 
     Raises:
-        FunctionLoadError: it rejects the class.
+        FunctionLoadError: the official client rejects the class.
     """
     return OfficialSchema(_official("JsonSchema", wanted))
 
 
 def _official(name: str, wanted: Wanted) -> Any:
-    """Return an instance of a schema class from the official client that the Record belongs to."""
+    """Create a schema of a Record with a schema class of the official client."""
     try:
         return getattr(importlib.import_module("pulsar.schema"), name)(wanted.kind)
     except Exception as error:
-        raise FunctionLoadError(f"{wanted}, and {name} of pulsar.schema refuses it: {error}") from error
+        raise FunctionLoadError(f"{wanted}, which {name} of pulsar.schema rejects: {error}") from error
 
 
 def _custom(shown: str, type_name: str, properties: Mapping[str, str], wanted: Wanted, home: Home) -> Schema[Any]:
-    """Return an instance of a schema class of the package.
+    """Create a schema from a schema class of the package.
 
-    As in Pulsar it is created without arguments, with the function's class, or with that and the properties, whichever
-    its constructor accepts.
+    As in Pulsar, it is created without arguments, with the function's class, or with the class and the properties,
+    depending on its constructor.
     """
     module_name, _, attribute = type_name.rpartition(".")
     if not module_name:
@@ -235,12 +237,12 @@ def _custom(shown: str, type_name: str, properties: Mapping[str, str], wanted: W
         count = sum(one.default is one.empty for one in inspect.signature(found).parameters.values())
     except (TypeError, ValueError):
         count = 0
-    with home.loading.step(f"making an object of {shown}"):
+    with home.loading.step(f"creating an instance of {shown}"):
         made = found(*(wanted.kind, dict(properties))[:count])
     if isinstance(made, Schema):
         return made
     if is_official(made):
         return OfficialSchema(made)
     raise FunctionLoadError(
-        f"{shown} is neither a schema of magnetar.client nor one of pulsar.schema; derive it from one"
+        f"{shown} is neither a schema of magnetar.client nor one of pulsar.schema: derive it from one of them"
     )

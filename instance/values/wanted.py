@@ -1,6 +1,6 @@
-"""The type expected by an annotation or a class name, in the few forms that messages can have.
+"""Classify the type expected by an annotation or class name into the forms that messages can have.
 
-Classes of optional packages are recognised by name: nothing is imported that the function has not imported.
+Classes of optional packages are recognised by name, so that no package is imported here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .annotations import NOTHING
 class Form(Enum):
     """The form of a value."""
 
-    ANY = "what IdentitySerDe gives"
+    ANY = "any value of IdentitySerDe"
     TEXT = "str"
     OCTETS = "bytes"
     WHOLE = "int"
@@ -29,28 +29,28 @@ class Form(Enum):
     ARRAY = "list"
     JSON = "any JSON"
     DATACLASS = "a dataclass"
-    STRUCT = "a Struct of msgspec"
-    MODEL = "a model of pydantic"
-    RECORD = "a Record of pulsar.schema"
-    MESSAGE = "a message of Protocol Buffers"
-    OTHER = "something else"
+    STRUCT = "a msgspec Struct"
+    MODEL = "a pydantic model"
+    RECORD = "a pulsar.schema Record"
+    MESSAGE = "a Protocol Buffers message"
+    OTHER = "another type"
 
 
 PLAIN_FORMS = frozenset({Form.ANY, Form.TEXT, Form.OCTETS, Form.WHOLE, Form.REAL})
 """Forms that need no SerDe."""
 JSON_FORMS = frozenset({Form.OBJECT, Form.ARRAY, Form.JSON, Form.TRUTH, Form.TEXT, Form.WHOLE, Form.REAL, Form.ANY})
-"""Forms that JSON has by itself."""
+"""Forms with a direct equivalent in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The type that one side of a function expects.
+    """The type of a function's input or output.
 
     Attributes:
         form: form of the value.
-        kind: its class, if the form alone does not determine it.
-        shown: as written by an author.
-        where: where it was declared, such as ``parameter order of shop.total``; empty if nowhere.
+        kind: class of the value, if there is a single one.
+        shown: type as its author would write it.
+        where: where the type is declared, such as ``parameter order of shop.total``, or empty.
         takes_none: whether None is also accepted.
     """
 
@@ -87,12 +87,12 @@ _BASES = (
     ("pulsar", "Record", Form.RECORD),
     ("google", "Message", Form.MESSAGE),
 )
-"""Package and name of the base class of each form created by another package."""
+"""Package and name of the base class of each form that another package defines."""
 _COMES_PLAIN = (str, bytes, int, float, complex)
 
 
 def wanted(annotation: Any, where: str) -> Wanted:
-    """Return the type expected by an annotation; `Form.OTHER` if messages cannot be converted to or from it."""
+    """Return the type expected by an annotation, with `Form.OTHER` if messages cannot be converted."""
     takes_none = False
     while True:
         origin = get_origin(annotation)
@@ -113,14 +113,14 @@ def wanted(annotation: Any, where: str) -> Wanted:
 
 
 def shown(annotation: Any) -> str:
-    """Return an annotation as its author writes it."""
+    """Return an annotation as its author would write it."""
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return annotation.__qualname__.rpartition(".")[2]
     return str(annotation).replace("typing.", "")
 
 
 def _is_error(annotation: Any) -> bool:
-    """Whether an item of a batch function's list may be an exception."""
+    """Return whether an annotation is an exception class, as for failed items of a batch function."""
     return isinstance(annotation, type) and issubclass(annotation, BaseException)
 
 
@@ -163,7 +163,7 @@ def _form_of_class(kind: type) -> Form:
 
 
 def _comes_plain(kind: Any) -> bool:
-    """Return whether a value from `IdentitySerDe` may be of a kind: an abstract class, a protocol."""
+    """Return whether values of `IdentitySerDe` may match a class, such as an abstract class or a protocol."""
     try:
         return any(issubclass(one, kind) for one in _COMES_PLAIN)
     except TypeError:
@@ -171,7 +171,7 @@ def _comes_plain(kind: Any) -> bool:
 
 
 def _is_json(annotation: Any) -> bool:
-    """Return whether JSON can hold such values inside a dict or list by itself."""
+    """Return whether values of a type inside a dict or list have a direct equivalent in JSON."""
     if get_origin(annotation) in (Union, types.UnionType):
         return all(map(_is_json, get_args(annotation)))
     if annotation is type(None) or isinstance(annotation, TypeVar) or get_origin(annotation) is Literal:

@@ -1,8 +1,8 @@
-"""Decoding with the schema that each message was written with.
+"""Decode messages with the schemas that they were written with.
 
-The function's thread works on the messages of a unit, which may have several versions of the topic's schema. It reports
-its position before each step; the version of a message is then known without checking each one, because it is a
-property of the entry.
+The function's thread processes the messages of a unit, which may have several versions of the topic's schema. It
+reports its position before each step. The version of a message is then known without checking each message, because it
+is a property of the entry.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .objects import SchemaSerDe
 from .wanted import Wanted
 
 Found = SchemaInfo | MagnetarError | None
-"""A writer's schema; the error if it is not available; or None if a message has none, or none is needed."""
+"""A writer's schema; an error if it is unavailable; or None if a message has none or needs none."""
 Find = Callable[[str, bytes], Found]
-"""Returns a topic's schema version, waiting for the broker if it is unknown."""
+"""Returns a version of a topic's schema, waiting for the broker if needed."""
 
 
 class Entry(Protocol):
-    """The part of an entry that is used here."""
+    """The attributes of an entry that are used here."""
 
     @property
     def topic(self) -> str:
-        """Full name."""
+        """Full topic name."""
 
     @property
     def metadata(self) -> Any:
@@ -37,21 +37,21 @@ class Entry(Protocol):
 
 
 class Unit(Protocol):
-    """The current messages."""
+    """The unit of the current messages."""
 
     @property
     def entries(self) -> Sequence[Any]:
-        """Their entries."""
+        """Entries of the unit."""
 
     def locate(self, position: int) -> tuple[Any, int]:
         """Return the entry and index of a position."""
 
 
 class WriterSerDe(SerDe):
-    """Values decoded with the writer's schema."""
+    """Decodes values with the writer's schema."""
 
     def __init__(self, schema: Schema[Any], wanted: Wanted, find: Find) -> None:
-        """Read by a schema; ``find`` finds writers' schemas."""
+        """Create a SerDe for a schema; ``find`` returns writers' schemas."""
         self.schema = schema
         self._plain = SchemaSerDe(schema, wanted)
         self._find = find
@@ -60,7 +60,7 @@ class WriterSerDe(SerDe):
         self._writers: Iterator[Found] = repeat(None)
 
     def follow(self, unit: Unit, position: int) -> None:
-        """Prepare for decoding a unit's messages from a position on, one after the other.
+        """Prepare to decode a unit's messages in order, starting at a position.
 
         Raises:
             InstanceStopping: a writer's schema is unknown, and the instance is stopping.
@@ -75,20 +75,20 @@ class WriterSerDe(SerDe):
             self._writers = (self._found[_key(unit.locate(at)[0])] for at in count(position))
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Encode a value; as `SchemaSerDe.serialize`."""
+        """Encode a value; raises the same errors as `SchemaSerDe.serialize`."""
         return self._plain.serialize(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Decode the next message; raises as `Schema.decode`."""
+        """Decode the next message; raises the same errors as `Schema.decode`."""
         return self._decode(next(self._writers), input_bytes)
 
     def decode_of(self, key: tuple[str, bytes], input_bytes: bytes) -> Any:
-        """Decode a message of a topic, written with a version of its schema; as `deserialize`."""
+        """Decode a message, given its topic and schema version; raises the same errors as `deserialize`."""
         return self._decode(self._find(*key), input_bytes)
 
     def _decode(self, writer: Found, input_bytes: bytes) -> Any:
         if isinstance(writer, MagnetarError):
-            raise SchemaSerializationError(f"the schema that the message was written with is not to be had: {writer}")
+            raise SchemaSerializationError(f"the schema that the message was written with is unavailable: {writer}")
         return self.schema.decode(input_bytes, writer)
 
 
@@ -97,11 +97,11 @@ def _key(entry: Entry) -> tuple[str, bytes]:
 
 
 def decoder_of(serde: SerDe, entry: Entry) -> Callable[[bytes], Any]:
-    """Return a decoder for messages of an entry that is independent of the current messages."""
+    """Return a decoder for messages of an entry, independent of the current position."""
     return partial(serde.decode_of, _key(entry)) if isinstance(serde, WriterSerDe) else serde.deserialize
 
 
 def follow(serde: SerDe, unit: Unit, position: int) -> None:
-    """Inform a SerDe which messages come next, if it uses that."""
+    """Pass the position of the next messages to a SerDe that requires it."""
     if isinstance(serde, WriterSerDe):
         serde.follow(unit, position)

@@ -1,4 +1,4 @@
-"""A whole broker in the test's own loop: real storage in a temporary directory, a free port, short delays."""
+"""A complete broker in the test's event loop: real storage in a temporary directory, a free port, short delays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOURNAL_FILE_BYTES = 16 * MIB
 async def running_broker(
     directory: Path, disk: Disk | None = None, limits: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[BrokerService]:
-    """A started broker with the namespaces of the recordings; stopped, with its storage closed, at the end."""
+    """Run a broker with the namespaces of the recordings; stop it and close its storage at the end."""
     store = SqliteStore.open(directory / "metadata.db")
     # Pings would come between the answers that a test waits for on a busy machine.
     defaults: dict[str, Any] = {"failover_delay_s": 0.05, "liveness_timeout_s": 2.0, "keep_alive_s": 600.0}

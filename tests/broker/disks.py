@@ -1,4 +1,4 @@
-"""A disk that can be full, or hold its breath, when a test says so."""
+"""A disk that tests can fill up or stall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays the client's part of a recorded conversation and compares the broker's part.
+"""Replays the client's side of a recorded conversation and compares the broker's side.
 
 A client's frame is sent once every broker's frame recorded before it has come. What the broker sends is compared
 connection by connection, in three lanes that may overtake each other: receipts, messages, everything else. Where the
@@ -57,7 +57,7 @@ class Link:
     reader: asyncio.Task[None] | None = None
 
     def lane(self, command: Json) -> Lane:
-        """The lane of a frame: one for each producer's answers, each consumer's messages, and so on."""
+        """Return the lane of a frame: one per producer for receipts, one per consumer for messages, and so on."""
         kind = command["type"]
         name = "the rest"
         if kind in RECEIPTS:
@@ -70,7 +70,7 @@ class Link:
 
 
 class Replay:
-    """One conversation with one broker."""
+    """One recorded conversation with one broker."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Replay:
         self.ignore = ignore
 
     async def run(self, actions: dict[int, Action] | None = None) -> None:
-        """Play all; ``actions`` run before the line of that number (the recording's head is line 0)."""
+        """Replay all lines; each of ``actions`` runs before its line number (the recording's header is line 0)."""
         last_ms = 0
         try:
             for number, line in enumerate(self.lines, 1):
@@ -143,7 +143,7 @@ class Replay:
             link.raw.send_bytes(self._client_frame(line))
 
     async def _pinged(self, link: Link) -> None:
-        """Wait for the PING that a recorded PONG answers; those of the keep-alive come in recordings only."""
+        """Wait for the PING answered by a recorded PONG; keep-alive PINGs exist only in recordings."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROBE_S):
                 while not link.pings_came:
@@ -180,7 +180,7 @@ class Replay:
         return _bytes(line["payload"], line["payload_len"])
 
     def _with_bound(self, value: Any, line: Json) -> Any:
-        """Put what our broker said in the place of names; times keep their distance from each other."""
+        """Replace names with the values that our broker sent; timestamps keep their distances."""
         if isinstance(value, dict):
             return {key: self._with_bound(each, line) for key, each in value.items()}
         if isinstance(value, list):
@@ -218,7 +218,7 @@ class Replay:
         self.came.set()
 
     async def _settle(self) -> None:
-        """Wait until everything expected so far has come, and compare it."""
+        """Wait for all frames expected so far and compare them."""
         try:
             async with asyncio.timeout(30):
                 while not all(self._is_complete(link) for link in self.links.values()):
@@ -242,7 +242,7 @@ class Replay:
         return all(len(lane.came) >= len(lane.expected) for lane in link.lanes.values())
 
     async def _barrier(self) -> None:
-        """Fail if anything came, or is about to come, that was not recorded."""
+        """Fail if a frame arrives that was not recorded."""
         for link in self.links.values():
             if not link.is_closed:
                 link.pings_sent += 1
@@ -300,7 +300,7 @@ def _as_line(frame: Frame) -> Json:
 
 
 def _essence(line: Json) -> Json:
-    """What of a frame is compared."""
+    """Return the compared fields of a frame."""
     command = dict(line["command"])
     kind = command["type"]
     name = next((key for key in command if key != "type"), None)
@@ -321,7 +321,7 @@ def _load(path: Path) -> list[Json]:
 
 
 def load(path: Path) -> tuple[Json, list[Json]]:
-    """The head of a recording and its lines."""
+    """Return the header and the lines of a recording."""
     lines = _load(path)
     return lines[0], lines[1:]
 

@@ -1,4 +1,4 @@
-"""A bare connection: hand-made frames out, decoded frames in."""
+"""A bare connection that sends hand-made frames and returns decoded ones."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ class Raw:
         self.writer.write(data)
 
     def send_command_bytes(self, data: bytes) -> None:
-        """A well-formed frame around any bytes."""
+        """Return a well-formed frame around arbitrary bytes."""
         self.writer.write(struct.pack(">II", len(data) + 4, len(data)) + data)
 
     async def receive(self, timeout_s: float = TIMEOUT_S) -> Frame:
-        """The next frame; fails when the broker closes or says nothing."""
+        """Return the next frame; fail if the broker closes the connection or stays silent."""
         frame = await self.receive_or_end(timeout_s)
         assert frame is not None, "the broker closed the connection"
         return frame
 
     async def receive_or_end(self, timeout_s: float = TIMEOUT_S) -> Frame | None:
-        """The next frame, None at the end of the connection."""
+        """Return the next frame, or None at the end of the connection."""
         async with asyncio.timeout(timeout_s):
             while not self.frames:
                 try:
@@ -92,12 +92,12 @@ class Raw:
         return self.frames.pop(0)
 
     async def request(self, kind: str, **fields: Any) -> BaseCommand:
-        """Send a command and return the next one that comes."""
+        """Send a command and return the next received one."""
         self.send(kind, **fields)
         return (await self.receive()).command
 
     async def barrier(self) -> list[Frame]:
-        """Everything that came before the answer to a PING sent now."""
+        """Send a PING and return every frame received before its answer."""
         self.send("PING")
         before = []
         while (frame := await self.receive()).command.type != BaseCommand.PONG:
@@ -105,7 +105,7 @@ class Raw:
         return before
 
     async def is_closed(self, timeout_s: float = TIMEOUT_S) -> bool:
-        """Whether the broker ends the connection next."""
+        """Return whether the broker closes the connection next."""
         return await self.receive_or_end(timeout_s) is None
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Brokers with authentication and TLS, and what comes of a CONNECT to them."""
+"""Brokers with authentication and TLS, and the outcome of a CONNECT to them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ PROXY = with_token(token("proxy"))
 
 
 def recorded(row: dict[str, Any]) -> tuple[str, ...]:
-    """The recorded answer to a CONNECT."""
+    """Return the recorded answer to a CONNECT."""
     first = row["answers"][0] if "answers" in row else row["answer"].get("connect", "CONNECTED")
     if isinstance(first, str):
         return tuple(first.split()[1:]) if first.startswith("ERROR") else ("CONNECTED",)
@@ -83,7 +83,7 @@ def recorded(row: dict[str, Any]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def closing_all() -> Iterator[None]:
-    """Close every bare connection that a test opens, at its end."""
+    """Close all bare connections of a test when it ends."""
     opened: list[Raw] = []
     init = Raw.__init__
 
@@ -99,7 +99,7 @@ def closing_all() -> Iterator[None]:
 
 
 class Site:
-    """A CA with a server's certificate, and a broker that speaks TLS."""
+    """A CA with a server certificate, and a broker that accepts TLS connections."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = Authority(directory / "ca")
@@ -127,7 +127,7 @@ class Site:
             yield broker
 
     async def open(self, broker: BrokerService, context: ssl.SSLContext, host: str = "localhost") -> Raw:
-        """A connection with TLS."""
+        """Open a TLS connection."""
         assert broker.tls_port is not None
         streams = await asyncio.open_connection("127.0.0.1", broker.tls_port, ssl=context, server_hostname=host)
         return Raw(*streams)

@@ -1,4 +1,4 @@
-"""A REST server that remembers what it was asked and answers as it was told."""
+"""A fake REST server that records requests and returns configured responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it arrived."""
+    """A received request."""
 
     method: str
     path: str
@@ -40,7 +40,7 @@ class Request:
         return json.loads(self.body)
 
     def part(self, name: str) -> Part:
-        """A part of a multipart form."""
+        """Return a part of a multipart form."""
         whole = BytesParser(policy=modern).parsebytes(
             b"Content-Type: " + self.content_type.encode() + b"\r\n\r\n" + self.body
         )
@@ -52,7 +52,7 @@ class Request:
         raise AssertionError(f"no part {name} in {self.body!r}")
 
     def config(self) -> Any:
-        """The FunctionConfig of a request that creates or updates."""
+        """Return the FunctionConfig of a create or update request."""
         part = self.part("functionConfig")
         assert part.content_type == "application/json"
         return json.loads(part.content)
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass
 class FakeRest:
-    """Answers are (status, body, headers) by `METHOD path`; what is not told is 204."""
+    """Responds with (status, body, headers) by `METHOD path`, and with 204 by default."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
@@ -72,7 +72,7 @@ class FakeRest:
         self.answers[call] = (status, body, headers or {"Content-Type": "application/json"})
 
     def answer_in_turn(self, call: str, values: list[Any]) -> None:
-        """Answer with one value after the other, and with the last one from then on."""
+        """Respond with the values one after the other, and then always with the last."""
         self.turns[call] = list(values)
 
     @property
@@ -103,7 +103,7 @@ def rest() -> Iterator[FakeRest]:
         do_GET = do_PUT = do_POST = do_DELETE = handle_any
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False
@@ -118,7 +118,7 @@ def rest() -> Iterator[FakeRest]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a call gave."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -130,7 +130,7 @@ Magnetar = Callable[..., Result]
 
 @pytest.fixture
 def magnetar(rest: FakeRest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Magnetar:
-    """Runs a command line against the fake; its own process would only cost time."""
+    """Run a command line against the fake server, in this process to save time."""
     monkeypatch.setenv("MAGNETAR_ADMIN_URL", rest.url)
 
     def call(*arguments: str) -> Result:

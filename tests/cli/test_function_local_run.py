@@ -132,7 +132,7 @@ def test_state_without_a_state_store_is_refused(
         urls = ("--admin-url", admin_url, "--service-url", broker.service_url)
         assert main([*urls, "functions", "localrun", *names]) == 1
     assert (
-        "code.process calls incr_counter in line 3 of code.py, and no state store is configured"
+        "code.process calls incr_counter on line 3 of code.py, and no state store is configured"
         in capsys.readouterr().err
     )
 
@@ -182,8 +182,8 @@ def test_types_that_contradict_the_config_are_one_line(
     assert main((*addresses, "functions", command, *names, *serdes, *more)) == 1
     said = capsys.readouterr().err
     assert said.removesuffix(" (HTTP 400)\n").rstrip() == (
-        "magnetar: inputSpecs[in].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter order of"
-        " code.process is dict; leave one of the two out"
+        "magnetar: inputSpecs[in].serdeClassName IdentitySerDe supports bytes, float, int, str, but parameter order of"
+        " code.process is dict: remove one of them"
     )
 
 
@@ -223,7 +223,7 @@ async def test_a_mistake_is_said_and_the_next_save_mends_it(
 
     with local_run(server, tmp_path, *flags(topic, "--reload")):
         await eventually(lambda: shows("process exited, restarting when a file is saved"), "the end")
-        assert "magnetar: code.py has a syntax error in line 2" in (tmp_path / "out").read_text()
+        assert "magnetar: code.py has a syntax error on line 2" in (tmp_path / "out").read_text()
         code.write_text(SHOUT)
         consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
         assert (await consumer.receive(60)).data == b"hey!"

@@ -166,4 +166,4 @@ def test_a_provider_that_cannot_be_made_ends_the_run(
     assert main(("--service-url", server.service_url, "functions", "localrun", *names, *secrets)) == 1
     reason = capsys.readouterr().err.splitlines()[-1]
     assert "secretsProviderClassName no.such.Provider: ModuleNotFoundError" in reason
-    assert reason.endswith("or --secrets-provider-classname of a local run")
+    assert reason.endswith("or in --secrets-provider-classname of localrun")

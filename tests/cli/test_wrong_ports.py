@@ -153,11 +153,11 @@ def test_a_list_from_a_silent_port_ends(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_waiting_longer_is_no_other_trouble() -> None:
-    assert without_counts("input topic in: not open after 5 s; no answer yet") == without_counts(
-        "input topic in: not open after 6 s; no answer yet"
+    assert without_counts("input topic in: not open after 5 s; no reply yet") == without_counts(
+        "input topic in: not open after 6 s; no reply yet"
     )
-    assert without_counts("retrying (3 tries): a") == without_counts("retrying (4 tries): a")
-    assert without_counts("retrying (3 tries): a") != without_counts("retrying (3 tries): b")
+    assert without_counts("retrying (3 attempts): a") == without_counts("retrying (4 attempts): a")
+    assert without_counts("retrying (3 attempts): a") != without_counts("retrying (3 attempts): b")
 
 
 async def test_tls_settings_for_a_state_store_do_not_keep_from_a_plain_broker() -> None:

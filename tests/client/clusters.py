@@ -1,4 +1,4 @@
-"""The brokers that client tests talk to: ours in a thread of this process, or an Apache Pulsar."""
+"""Brokers for client tests: ours on a thread of this process, or an Apache Pulsar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class OurBroker(BrokerThread):
-    """Our broker on a loop and thread of its own, so that tests may block theirs."""
+    """Our broker on its own loop and thread, so that tests may block theirs."""
 
     is_pulsar = False
     acks_inside_batches = True
@@ -28,7 +28,7 @@ class OurBroker(BrokerThread):
         self._names = count()
 
     def topic(self) -> str:
-        """A topic that does not exist yet."""
+        """Return the name of a new topic."""
         return f"persistent://public/default/client-{next(self._names)}"
 
     def create_partitioned(self, topic: str, partitions: int) -> None:
@@ -50,7 +50,7 @@ class OurBroker(BrokerThread):
         self.call(terminate())
 
     def backlog(self, topic: str, subscription: str) -> int:
-        """Messages that a subscription has not acknowledged."""
+        """Return the number of messages that a subscription has not acknowledged."""
 
         async def stats() -> dict[str, Any]:
             return (await self.service.topic(parse_topic_name(topic))).stats()
@@ -60,7 +60,7 @@ class OurBroker(BrokerThread):
 
 @dataclass
 class TheirBroker:
-    """A running Apache Pulsar, reached over its admin REST for what the protocol does not offer."""
+    """A running Apache Pulsar, with its admin REST interface for operations that the protocol lacks."""
 
     service_url: str
     web_url: str
@@ -72,7 +72,7 @@ class TheirBroker:
         self._run = os.urandom(4).hex()
 
     def close(self) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing: the broker belongs to another owner."""
 
     def topic(self) -> str:
         return f"persistent://public/default/client-{self._run}-{next(self._names)}"

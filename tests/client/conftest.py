@@ -13,7 +13,7 @@ from tests.support.pulsar import BROKERS, ApachePulsar
 
 @pytest.fixture(scope="session", params=BROKERS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Every test of the protocol runs on our broker, and on a real Apache Pulsar where one is given."""
+    """Run each protocol test on our broker, and on a real Apache Pulsar if there is one."""
     it: Cluster
     if request.param == "ours":
         it = OurBroker(tmp_path_factory.mktemp("broker"))

@@ -1,7 +1,7 @@
-"""Compares what our client sends with what official clients sent in the same situation.
+"""Compare the frames of our client with those of official clients in the same situation.
 
-The recordings in `tests/golden/wire` were made between official clients and an Apache Pulsar 4.0.7; the head of each
-file has the calls. Here the same calls are made with our client through a proxy that notes every frame.
+The recordings in `tests/golden/wire` were made between official clients and an Apache Pulsar 4.0.7; each file starts
+with its calls. Tests make the same calls with our client through a proxy that records every frame.
 
 Not compared: request ids, times, generated names, versions and feature flags; fields that are at their default on one
 side and absent on the other; when and in how many frames acknowledgements are sent (only what they come to).
@@ -27,17 +27,17 @@ IGNORED = frozenset(
         "highest_sequence_id", "proxy_to_broker_url", "force_topic_creation",
     }
 )  # fmt: skip
-"""Java sends consumer epochs and highest sequence ids, C++ does not; each is right."""
+"""Java sends consumer epochs and highest sequence ids, and C++ does not; both are correct."""
 APART = frozenset({"CONNECT", "PING", "PONG", "ACK", "FLOW"})
 SENTINELS = frozenset({(1 << 64) - 1, (1 << 63) - 1})
 FIRST_LEDGER = 1_000_000
 
 Sent = tuple[int, BaseCommand, MessageMetadata | None, Any]
-"""Connection, command, metadata, and what is compared of the body."""
+"""Connection, command, metadata, and the compared part of the body."""
 
 
 def recorded(name: str) -> list[Sent]:
-    """What the official client sent."""
+    """Return the frames that the official client sent."""
     lines = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()[1:]]
     return [_recorded(line) for line in lines if line["dir"] == "C" and "command" in line]
 
@@ -54,7 +54,7 @@ def _recorded(line: dict[str, Any]) -> Sent:
 
 
 def _numbers(value: Any) -> Any:
-    """Replace the names that stand for numbers by numbers."""
+    """Replace names of numbers by the numbers."""
     if isinstance(value, dict):
         return {key: _numbers(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -67,7 +67,7 @@ def _numbers(value: Any) -> Any:
 
 
 def sent(frames: Iterable[tuple[int, Frame]]) -> list[Sent]:
-    """What our client sent, as `recorded` has it."""
+    """Return the frames that our client sent, in the form of `recorded`."""
     result: list[Sent] = []
     for connection, (command, payload) in frames:
         if not payload:
@@ -88,10 +88,10 @@ def _bodies(body: bytes, metadata: MessageMetadata) -> list[str]:
 
 
 class Conversation:
-    """One side's frames in a form that can be compared.
+    """One side's frames in comparable form.
 
     Attributes:
-        requests: everything but acknowledgements and flow, by connection.
+        requests: all frames except acknowledgements and flow, by connection.
         flows: permits in the order of sending, by consumer.
         acks: what is left of each position after all acknowledgements; cumulative positions apart.
     """
@@ -145,5 +145,5 @@ class Conversation:
 
 
 def _is_chosen(name: str) -> bool:
-    """Whether a name was given by the scenario; the others are generated."""
+    """Return whether a name was set by the scenario; other names are generated."""
     return name in ("p1", "p2", "s", "t") or name.startswith("consumer-")

@@ -1,6 +1,6 @@
-"""A TCP proxy that cuts connections: the network between client and broker, when it is having a bad day.
+"""A TCP proxy that simulates network failures between client and broker.
 
-It tells clients that brokers are reached through it, as Pulsar does behind a proxy.
+It makes clients connect to brokers through it, as Pulsar does behind a proxy.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ ANY_SIZE = 1 << 30
 
 
 class Proxy(LoopbackProxy):
-    """Passes bytes on, until it is told not to.
+    """Forwards bytes, until told to withhold them.
 
     Attributes:
-        sent: commands that clients sent, in order, over all connections.
-        frames: the same with connection number (from 1) and payload.
-        lose_receipts: swallow SEND_RECEIPT frames.
-        refuses: end new connections at once.
-        cut_after_sends: end the connection on which so many more SENDs have passed.
+        sent: commands sent by clients, in order, over all connections.
+        frames: the same with connection number (starting at 1) and payload.
+        lose_receipts: whether to drop SEND_RECEIPT frames.
+        refuses: whether to close new connections immediately.
+        cut_after_sends: number of further SENDs after which their connection is closed.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -40,11 +40,11 @@ class Proxy(LoopbackProxy):
         self.cut_after_sends: int | None = None
 
     def hold(self) -> None:
-        """Pass nothing on until `resume`."""
+        """Forward nothing until `resume`."""
         self._flowing.clear()
 
     def hold_requests(self) -> None:
-        """Pass nothing on to the broker until `resume`; what it sends goes on."""
+        """Forward nothing to the broker until `resume`; the broker's own frames are still forwarded."""
         self._requesting.clear()
 
     def resume(self) -> None:
@@ -52,7 +52,7 @@ class Proxy(LoopbackProxy):
         self._requesting.set()
 
     def count(self, kind: int) -> int:
-        """How many commands of a kind clients sent."""
+        """Return how many commands of a kind clients have sent."""
         return sum(command.type == kind for command in self.sent)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A broker on a real socket that says what a test wants: for what a real one does only when something is wrong."""
+"""A broker on a real socket whose responses a test controls, to simulate rare errors of a broker."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LEDGER = 7
 
 
 class ScriptedBroker(LoopbackServer):
-    """Answers the ordinary requests as a broker does; a test replaces what it is about.
+    """Responds to ordinary requests like a broker; tests replace single responses.
 
     Attributes:
-        answers: how to answer each kind of command.
+        answers: how to respond to each kind of command.
         received: commands in order of arrival, with their payload sections.
     """
 
@@ -48,7 +48,7 @@ class ScriptedBroker(LoopbackServer):
         }
 
     def commands(self, kind: int) -> list[BaseCommand]:
-        """What came of one kind."""
+        """Return the received commands of a kind."""
         return [command for command, _ in self.received if command.type == kind]
 
     def say(self, *frames: bytes) -> None:
@@ -132,5 +132,5 @@ def send_error(producer_id: int, sequence_id: int, code: int, message: str) -> b
 
 
 def entry(entry_id: int, payload: bytes, *, epoch: int | None = None, ack_set: tuple[int, ...] = ()) -> bytes:
-    """A MESSAGE frame for consumer 0."""
+    """Return a MESSAGE frame for consumer 0."""
     return message_frame_head(0, LEDGER, entry_id, -1, 0, ack_set, epoch, len(payload)) + payload

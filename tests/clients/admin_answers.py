@@ -1,4 +1,4 @@
-"""Answers of `pulsar-admin` in a form that does not depend on the machine or the moment, and how they differ."""
+"""Answers of `pulsar-admin` in a form independent of machine and time, and their differences."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _VARYING = (
 
 
 class Answer(NamedTuple):
-    """The exit code and the output of a command, or the fields and types of that output."""
+    """Exit code and output of a command, or only the fields and types of that output."""
 
     code: int
     output: Any
 
     def differences(self, other: Answer) -> Iterator[str]:
-        """Yield how another answer differs from this one."""
+        """Yield each difference from another answer."""
         if self.code != other.code:
             yield f"exit code {other.code} instead of {self.code}"
         if self.output != other.output:
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 
 
 def answer(command: str, code: int, output: str, names: Mapping[str, str], *, is_shape: bool) -> Answer:
-    """Return an answer without what varies.
+    """Return an answer without its variable parts.
 
     Args:
         command: as it is recorded.
@@ -87,7 +87,7 @@ def _value(output: str) -> Any:
 
 
 def _shape(value: Any) -> Any:
-    """Return the fields of a value and their types; of a list, what all items have."""
+    """Return the fields of a value and their types; for a list, the fields common to all items."""
     if isinstance(value, dict):
         return {name: _shape(one) for name, one in sorted(value.items()) if name not in (_COMPACTION, _LATER)}
     if isinstance(value, list):

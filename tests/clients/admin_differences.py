@@ -1,4 +1,4 @@
-"""Where `pulsar-admin` sees another answer of our broker, on purpose, each with its reason."""
+"""Intended differences between our answers and Pulsar's as seen by `pulsar-admin`, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that all tests of clients share: an open one of ours, and closed ones of each kind of key."""
+"""Brokers shared by all client tests: an open one of ours, and secured ones for each kind of key."""
 
 from __future__ import annotations
 

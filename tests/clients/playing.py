@@ -1,4 +1,4 @@
-"""Play what the programs on official clients can, each in one process on one broker."""
+"""Runs the programs on official clients, each in one process on one broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM_TIMEOUT_S = 240.0
 
 
 def play(program: str, client: str, broker: Broker, names: Sequence[str]) -> dict[str, str]:
-    """Return what a client's program writes for each name: JSON, or `error` and the error.
+    """Return the output of a client's program for each name: JSON, or `error` and the error.
 
     Skips where the client's language is not installed, and fails where it must be.
 

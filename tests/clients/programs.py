@@ -1,4 +1,4 @@
-"""Programs on official clients: the commands that run them, with what Maven and Go bring."""
+"""Programs on official clients: the commands that run them, with dependencies from Maven and Go."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Details:
             return answer.text
 
     def _status(self, method: str, path: str, body: Any = None) -> int:
-        """Return the status of a refusal; 0 if the request succeeds."""
+        """Return the status of a rejected request, or 0 if it succeeds."""
         answer = self._http.request(method, path, **({} if body is None else {"json": body}))
         return 0 if answer.is_success else answer.status_code
 

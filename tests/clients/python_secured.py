@@ -50,7 +50,7 @@ def _authentication(case: dict[str, Any]) -> pulsar.Authentication | None:
 
 
 def _play(case: dict[str, Any], logger: Any) -> str:
-    """Send a message and receive it; then go on sending for as long as the case says."""
+    """Send and receive a message, then continue sending for the duration of the case."""
     options: dict[str, Any] = {}
     if shown := _authentication(case):
         options["authentication"] = shown
@@ -77,7 +77,7 @@ def _play(case: dict[str, Any], logger: Any) -> str:
 
 
 def outcome(case: dict[str, Any], logger: Any) -> tuple[str, float, str]:
-    """Return what came of a case, the seconds that it took, and what the client said."""
+    """Return the outcome of a case, its duration in seconds, and the client's message."""
     began = time.monotonic()
     said = ""
     try:
@@ -89,7 +89,7 @@ def outcome(case: dict[str, Any], logger: Any) -> tuple[str, float, str]:
 
 
 def play(cases: list[dict[str, Any]], logger: Any) -> dict[str, tuple[str, float, str]]:
-    """Play cases, some at a time, and return what `outcome` says of each."""
+    """Run cases, several in parallel, and return the result of `outcome` for each."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = pool.map(lambda case: outcome(case, logger), cases)
         return {case["name"]: found for case, found in zip(cases, outcomes, strict=True)}

@@ -1,4 +1,4 @@
-"""Brokers with the settings of a `Site`: ours, or an Apache Pulsar of its own."""
+"""Brokers with the settings of a `Site`: ours, or a separate Apache Pulsar."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.servers import running
 
 @contextlib.contextmanager
 def open_site(kind: str, directory: Path, *, is_public: bool) -> Iterator[Site]:
-    """A closed broker with everything around it."""
+    """A secured broker with everything that it needs."""
     site = Site(directory, is_public=is_public)
     with contextlib.ExitStack() as opened:
         if kind == "ours":

@@ -1,4 +1,4 @@
-"""What official clients meet at a closed broker: the table of cases, each kind of credentials by what is wrong with it.
+"""The cases of official clients at a secured broker: each kind of credentials, by its defect.
 
 A case says what is shown (a name of `secured_site.Site.credentials`), how the broker is reached, and what comes of it:
 
@@ -37,7 +37,7 @@ PLAIN, TLS, TLS_AT_PLAIN, PLAIN_AT_TLS = "plain", "tls", "tls at plain", "plain 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to come to the broker, and what comes of it.
+    """One kind of access to the broker, and its outcome.
 
     Attributes:
         shows: credentials, by their name at the site.
@@ -64,23 +64,23 @@ class Case:
     on_pulsar: Mapping[str, str] = field(default_factory=dict)
 
     def outcomes(self, client: str, *, is_pulsar: bool) -> list[str]:
-        """What may come of it, most often one thing."""
+        """Return the possible outcomes, usually one."""
         usual = self.differs.get(client, self.expected)
         return (self.on_pulsar.get(client, usual) if is_pulsar else usual).split(OR)
 
 
 def _refused(shows: str, reach: str = PLAIN) -> Case:
-    """Credentials that the broker refuses when the client connects; Python's tries again until its limit."""
+    """A case of credentials that the broker rejects on connecting; the Python client retries until its limit."""
     return Case(shows, "authentication", reach, {"python": "timeout"})
 
 
 def _unknown_client(shows: str, **on_pulsar: str) -> Case:
-    """A certificate that ends the handshake, of which no client says why."""
+    """A case of a certificate that ends the handshake; no client reports the reason."""
     return Case(shows, "connection", TLS, {"python": "timeout"}, on_pulsar=on_pulsar)
 
 
 def _unknown_server(shows: str, *, trusts_others: bool = False, verifies: bool = True) -> Case:
-    """A server that a client does not believe; Go's alone says why."""
+    """A case of a server that a client does not trust; only the Go client reports it."""
     return Case(shows, "connection", TLS, {"go": "tls"}, trusts_others=trusts_others, verifies=verifies)
 
 

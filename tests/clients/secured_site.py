@@ -1,4 +1,4 @@
-"""A closed broker for official clients, ours or an Apache Pulsar with the same settings, and what reaches it.
+"""A secured broker for official clients, ours or an Apache Pulsar with the same settings, and access to it.
 
 It asks for tokens, passwords and certificates on a plain port and on one with TLS, and allows the role `client` to use
 topics of the namespace `sec/open` only. Tokens have to be for the audience `here`.
@@ -49,7 +49,7 @@ NAMESPACES = {"open": ["produce", "consume"], "closed": []}
 
 
 class Site:
-    """Keys, certificates and credentials in a directory, and where the broker listens.
+    """Keys, certificates and credentials in a directory, and the addresses of the broker.
 
     Attributes:
         authority: of the broker's certificate and of clients' certificates.
@@ -72,7 +72,7 @@ class Site:
         self.addresses: dict[str, str] = {}
 
     def super_token(self) -> str:
-        """A token of the super-user."""
+        """Token of the superuser."""
         return self._signed("superuser")
 
     def _signed(self, role: str, key: Any = None, **claims: Any) -> str:
@@ -82,7 +82,7 @@ class Site:
         return token(role, key or SECRET, **claims)
 
     def settings(self) -> dict[str, str]:
-        """The broker's configuration, by Pulsar's names."""
+        """Return the broker's configuration with Pulsar's names."""
         key = {"tokenSecretKey": data_url(SECRET)}
         if self.is_public:
             key = {"tokenPublicKey": data_url(public_der(self.pair))}
@@ -103,7 +103,7 @@ class Site:
         }
 
     def prepare(self) -> None:
-        """Make tenant, namespaces and grants on a broker that runs."""
+        """Create the tenant, the namespaces and the grants on a running broker."""
         headers = {"authorization": f"Bearer {self.super_token()}"}
         with httpx.Client(base_url=f"http://{self.addresses['web']}/admin/v2", headers=headers, timeout=30) as web:
             tenant = {"adminRoles": ["nobody"], "allowedClusters": ["standalone"]}
@@ -113,7 +113,7 @@ class Site:
                 web.post(f"/namespaces/sec/{name}/permissions/client", json=actions).raise_for_status()
 
     def credentials(self) -> Mapping[str, tuple[str, dict[str, str]]]:
-        """What clients show: kind and parameters by name; made at the first call, when the issuer runs."""
+        """Client credentials: kind and parameters by name; created on the first call, when the issuer is running."""
         self._credentials = self._credentials or self._make_credentials()
         return self._credentials
 
@@ -162,7 +162,7 @@ class Site:
         return "oauth2", {"issuer": self.issuer_url, "audience": audience, "key_file": str(file)}
 
     def described(self, cases: Mapping[str, Case], prefix: str) -> list[dict[str, Any]]:
-        """Return the cases as the programs read them.
+        """Return the cases in the form that the programs read.
 
         Args:
             cases: by name.
@@ -186,7 +186,7 @@ class Site:
         ]
 
     def _urls(self, plain: str, tls: str, web: str) -> dict[str, str]:
-        """Addresses by the way to them, of the binary ports or of those that begin with `web`."""
+        """Return addresses by kind of access, of the binary ports or of those that start with `web`."""
         addresses = self.addresses["web" if web else "plain"], self.addresses[f"{web}tls"]
         return {
             PLAIN: f"{plain}://{addresses[0]}",
@@ -196,7 +196,7 @@ class Site:
         }
 
     def client_conf(self, case: Case) -> str:
-        """What `pulsar-admin` is given: a file of settings, by Pulsar's names."""
+        """Return the settings file of `pulsar-admin`, with Pulsar's names."""
         kind, params = self.credentials()[case.shows]
         plugin, shown = {
             "nothing": ("", ""),
@@ -227,7 +227,7 @@ class Site:
 
     @contextlib.contextmanager
     def renewing(self) -> Iterator[None]:
-        """Keep a token in a file that is good for another two seconds or more."""
+        """Keep a token in a file that remains valid for at least two seconds."""
         is_over = threading.Event()
 
         def renew() -> None:
@@ -251,7 +251,7 @@ class Site:
 
     @contextlib.contextmanager
     def issuing(self) -> Iterator[None]:
-        """Run an OAuth2 server that gives a token for the secret `secret`, and for `ending` one that ends soon."""
+        """Run an OAuth2 server that issues a token for the secret `secret`, and a short-lived one for `ending`."""
         with ThreadingHTTPServer(("127.0.0.1", 0), _issuer(self)) as server:
             self.issuer_url = f"http://127.0.0.1:{server.server_port}"
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -263,7 +263,7 @@ class Site:
                 thread.join()
 
     def issued(self, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:
-        """Answer a request for a token: status and body."""
+        """Respond to a token request: status and body."""
         audience, secret = (form.get(name, [""])[0] for name in ("audience", "client_secret"))
         if secret not in ("secret", "ending"):
             return 401, {"error": "invalid_client", "error_description": "not the secret"}
@@ -279,7 +279,7 @@ def _namespace(case: Case) -> str:
 
 
 def _by_hand(claims: dict[str, Any], key: bytes) -> str:
-    """A token signed with what a library refuses to take for a secret."""
+    """Sign a token with a value that the library rejects as a secret."""
     header = {"alg": "HS256"}
     signed = unsigned(claims, header).rpartition(".")[0]
     return unsigned(claims, header, hmac.digest(key, signed.encode(), "sha256"))
@@ -303,6 +303,6 @@ def _issuer(site: Site) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler

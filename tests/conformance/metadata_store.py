@@ -1,4 +1,4 @@
-"""What every provider of the metadata store must do; each check is one promise of `metadata/store/store.py`.
+"""Checks for every metadata store provider; each check covers one guarantee of `metadata/store/store.py`.
 
 `make_store` opens the same store each time it is called. Checks keep to a path of their own, so that they may share
 an ensemble. A provider's test runs `check_metadata_store`, or each of `CHECKS` by itself for a better report.
@@ -17,7 +17,7 @@ MakeStore = Callable[[], Awaitable[MetadataStore]]
 
 
 async def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition with a deadline; watches of a remote store need a round trip."""
+    """Wait for a condition with a deadline; watches on a remote store need a round trip."""
     try:
         async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 (the condition is another party's state)
@@ -248,7 +248,7 @@ CHECKS: tuple[Callable[[MetadataStore, str], Awaitable[None]], ...] = (
 
 
 async def check_survives_reopening(make_store: MakeStore) -> None:
-    """Records and versions are there when the store is opened again; a closed store refuses work."""
+    """Records and versions survive reopening the store; a closed store rejects operations."""
     store = await make_store()
     version = await store.put("/reopened/a", b"one")
     await store.close()
@@ -264,7 +264,7 @@ async def check_survives_reopening(make_store: MakeStore) -> None:
 
 
 async def check_metadata_store(make_store: MakeStore) -> None:
-    """Run every check, one after the other."""
+    """Run all checks in sequence."""
     for check in CHECKS:
         store = await make_store()
         try:

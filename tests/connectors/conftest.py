@@ -1,4 +1,4 @@
-"""The state store that keeps the positions of sources, and which tests are collected."""
+"""The state store for positions of sources, and the selection of connector tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARIES = (
     "boto3", "confluent_kafka", "deltalake", "moto", "nats", "opensearchpy", "paho", "pika", "psycopg", "pyarrow",
     "pyiceberg", "pymongo", "pymysql", "redis", "sqlalchemy", "websockets",
 )  # fmt: skip
-"""What the extra of all connectors brings, and ``make test-connectors`` beside it."""
+"""Libraries in the extra of all connectors, and those that ``make test-connectors`` adds."""
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def state_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out files whose tests are all for ``make test-connectors`` where its libraries are not installed."""
+    """Ignore files whose tests all require libraries of ``make test-connectors`` that are not installed."""
     if collection_path.suffix == ".py" and MARKED.search(collection_path.read_text()):
         return True if any(find_spec(name) is None for name in LIBRARIES) else None
     return None
@@ -35,9 +35,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the conformance suite that need the same server beside each other; all others stay first.
+    """Group the conformance tests that need the same server; all other tests run first.
 
-    Where two processes share the tests (``--dist loadgroup``), those of another file stay in one of them.
+    If two processes share the tests (``--dist loadgroup``), other files are not split between them.
     """
     for item in items:
         if item.get_closest_marker("xdist_group") is None and HERE in item.path.parents:

@@ -1,4 +1,4 @@
-"""Connectors called directly, as an instance calls them, for tests of what one connector does."""
+"""Call connectors directly, as an instance does, to test a single connector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Opened:
         return connector
 
     def close(self) -> None:
-        """Close those that were opened, in the order in which they were."""
+        """Close all connectors in the order in which they were opened."""
         for connector in self._connectors:
             connector.close()
 
@@ -39,7 +39,7 @@ def opened() -> Iterator[Opened]:
 
 
 def write_all(sink: Sink, records: list[Record]) -> list[tuple[Record, str]]:
-    """Write records as an instance does, and return those that were refused, with the causes."""
+    """Write records as an instance does, and return the rejected ones with the causes."""
     refused: list[tuple[Record, str]] = []
     while records:
         try:

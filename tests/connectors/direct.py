@@ -1,4 +1,4 @@
-"""A connector called by a test itself, as an instance's session would, without an instance."""
+"""Call a connector without an instance, as an instance's session would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 
 class DirectContext(SourceContext, SinkContext):
-    """A context with nothing behind it."""
+    """A minimal connector context."""
 
     def __init__(
         self, instance_id: int = 0, parallelism: int = 1, *, is_exact: bool = False, position: Position = None
@@ -52,7 +52,7 @@ class DirectContext(SourceContext, SinkContext):
 
 
 class Direct:
-    """A connector that is open."""
+    """An open connector."""
 
     def __init__(self, connector: Connector, configs: Mapping[str, Any], context: DirectContext | None = None) -> None:
         self.connector: Any = connector
@@ -65,7 +65,7 @@ class Direct:
         self.session.call(self.connector.write_batch, records)
 
     def read(self, count: int, *, acknowledges: bool = False, reads_max: int = 200) -> list[Record]:
-        """Read until there are so many records, and acknowledge all of them or none."""
+        """Read a number of records, and acknowledge all of them or none."""
         found: list[Record] = []
         for _ in range(reads_max):
             records: list[Record] = list(self.session.call(self.connector.read) or ())
@@ -82,7 +82,7 @@ class Direct:
                 self.session.call(record.acknowledge)
 
     def retried(self, times: int) -> str:
-        """Wait until a call was made again so often, and return what the status would say."""
+        """Wait until a call was retried a number of times, and return the status text."""
         wait_for(lambda: self.session.retries >= times, f"{times} retries")
         return self.session.trouble
 
@@ -94,7 +94,7 @@ class Direct:
 
 
 def records_of(count: int, first: int = 0) -> list[Record]:
-    """Records with keys, properties and places of their own."""
+    """Return records with distinct keys, properties and positions."""
     return [
         Record(
             f"value {number}".encode(),

@@ -1,4 +1,4 @@
-"""The source ``file`` called directly, for tests of what it reads and removes."""
+"""Call the source ``file`` directly, to test which files it reads and removes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magnetar.connectors.file_source import FileSource, FileSourceConfig
 
 @pytest.fixture(autouse=True)
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No source waits, and each is closed."""
+    """Disable pauses of sources, and close each source."""
     monkeypatch.setattr(file_source, "_IDLE_S", 0.0)
     monkeypatch.setattr(file_source, "_SHORT_S", 0.0)
     yield
@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> Path:
 
 
 class Reading:
-    """A source at work, with its records acknowledged at once."""
+    """A running source whose records are acknowledged immediately."""
 
     opened: ClassVar[list[FileSource]] = []
 
@@ -52,13 +52,13 @@ class Reading:
 
     @staticmethod
     def created(path: Path, **configs: Any) -> dict[str, Any]:
-        """Return the settings that a new source is stored with."""
+        """Return the stored settings of a new source."""
         return (
             dict(FileSource().stored_defaults(read_config(FileSourceConfig, {"path": str(path)} | configs))) | configs
         )
 
     def lines(self, *, acknowledges: bool = True) -> list[Any]:
-        """Return all that there is now."""
+        """Return all records that are available now."""
         found: list[bytes] = []
         idle = 0
         while idle < 2:
@@ -76,7 +76,7 @@ class Reading:
 
     @property
     def reasons(self) -> list[str]:
-        """Of the dead letters."""
+        """Return the reasons of the dead letters."""
         return [letter.reason for letter in self.letters]
 
     def position(self) -> Any:

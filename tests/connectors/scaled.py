@@ -1,4 +1,4 @@
-"""A source on a real worker that is created, scaled and watched."""
+"""Create, scale and watch a source on a real worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.function_topics import EARLIEST
 
 
 class Scaled:
-    """The source, and how often each value of it came to its topic."""
+    """The source, and how often each of its values was published."""
 
     def __init__(self, http: httpx.AsyncClient, client: AsyncClient, topic: str, name: str) -> None:
         self.http, self.client, self.topic = http, client, topic
@@ -44,7 +44,7 @@ class Scaled:
                 await self.running(count)
 
     async def running(self, count: int) -> None:
-        """Wait until so many instances run."""
+        """Wait until a number of instances are running."""
         await eventually(partial(self.runs, count), f"{count} instances", 60)
 
     async def runs(self, count: int) -> bool:
@@ -55,7 +55,7 @@ class Scaled:
         self.consumer = await self.client.subscribe(self.topic, "test", EARLIEST)
 
     async def receive(self, count: int, timeout_s: float) -> None:
-        """Receive so many messages, or those that come before a pause of this length."""
+        """Receive a number of messages, or the messages before a pause of a given length."""
         try:
             for _ in range(count):
                 self.found[(await self.consumer.receive(timeout_s)).data] += 1
@@ -63,7 +63,7 @@ class Scaled:
             pass
 
     async def receive_all(self, expected: set[bytes], timeout_s: float = 120) -> int:
-        """Receive until every value has come, and nothing else; return how many came more than once."""
+        """Receive until every value has arrived, and no others; return how many arrived more than once."""
 
         async def is_all_there() -> bool:
             await self.receive(1 << 20, 1.0)

@@ -1,9 +1,9 @@
-"""What the conformance suite does with a case: many records across kills, few with threads, bad configurations.
+"""Scenarios of the conformance suite: many records across kills, few with threads, and invalid configurations.
 
-10,000 records with keys, properties, nulls and unicode, ten of them as large as the system takes, go through the
-connector in three parts. While the second is on its way the other system is killed, and comes back, with another
-process id, when the instance's status shows three tries; while the third is, the instance's process is killed, and
-another takes its place. Nothing may be missing or other than it was.
+10,000 records with keys, properties, nulls and unicode, ten of them as large as the system accepts, pass through the
+connector in three parts. During the second part the other system is killed, and restarted with another process id when
+the instance's status shows three attempts. During the third part the instance's process is killed and replaced. No
+record may be missing or changed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _C = TypeVar("_C", bound=Case)
 
 
 def make_records(case: Case, count: int) -> list[tuple[int, str]]:
-    """Return ids and texts, the same each time; ten texts are as large as the system takes."""
+    """Return ids and strings, always the same; ten strings are as large as the system accepts."""
     rng = random.Random(count)
     records = [(number, " ".join(rng.choices(WORDS, k=rng.randrange(1, 8)))) for number in range(count)]
     for number in range(count // LARGE // 2, count, max(count // LARGE, 1)):
@@ -67,7 +67,7 @@ def make_records(case: Case, count: int) -> list[tuple[int, str]]:
 def compare(
     expected: list[tuple[int, str]], found: Iterable[tuple[int, str]], *, is_exact: bool, is_ordered: bool
 ) -> None:
-    """Fail if a record is missing, other than it was, there without cause, or where it must not be."""
+    """Fail if a record is missing, changed, duplicated without cause, or in the wrong place."""
     texts = dict(expected)
     found = list(found)
     others = [(number, text[:100]) for number, text in found if texts.get(number) != text]
@@ -86,12 +86,12 @@ def compare(
 
 @dataclass
 class Place:
-    """Where a scenario runs.
+    """The environment of a scenario.
 
     Attributes:
-        broker: of the topics.
-        state_url: of the state store.
-        directory: of this test.
+        broker: broker of the topics.
+        state_url: URL of the state store.
+        directory: directory of the test.
     """
 
     broker: Server
@@ -100,10 +100,10 @@ class Place:
 
 
 class Scenario(ABC, Generic[_C]):
-    """One case at work. Its topics are its own.
+    """A running case, with its own topics.
 
     Attributes:
-        feeds_target: whether records are given to the other system, which takes none while it is away.
+        feeds_target: whether records are written to the other system, which must then be available.
     """
 
     feeds_target: ClassVar[bool]
@@ -118,7 +118,7 @@ class Scenario(ABC, Generic[_C]):
     # -- the scenarios ------------------------------------------------------------------------------------------------
 
     async def run_across_kills(self) -> None:
-        """Have all records go through while the other system and the instance are killed."""
+        """Pass all records through while the other system and the instance are killed."""
         case = self.case
         records = self.records(COUNT)
         parts = [records[: COUNT // 3], records[COUNT // 3 : 2 * COUNT // 3], records[2 * COUNT // 3 :]]
@@ -147,7 +147,7 @@ class Scenario(ABC, Generic[_C]):
             await instance.stop(20)
 
     async def run_with_threads(self) -> None:
-        """Have few records go through in the worker's own process."""
+        """Pass a few records through in the worker's own process."""
         case = self.case
         records = self.records(FEW)
         await asyncio.to_thread(case.prepare)
@@ -159,7 +159,7 @@ class Scenario(ABC, Generic[_C]):
             assert not await instance.wait()
 
     async def run_with_bad_config(self, change: dict[str, Any], text: str) -> None:
-        """Have a bad configuration refused when it is read, or shown in the status of the instance."""
+        """Check that an invalid configuration is rejected when it is read, or shown in the instance's status."""
         case = self.case
         configs = {key: value for key, value in (case.configs() | change).items() if value is not None}
         self.records(10)
@@ -186,29 +186,29 @@ class Scenario(ABC, Generic[_C]):
             await instance.stop(5)
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
         self.client.close()
 
     # -- what differs -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def give(self, records: list[tuple[int, str]]) -> None:
-        """Give records to where the connector takes them from."""
+        """Write records to the input of the connector."""
 
     @abstractmethod
     async def give_bad(self) -> None:
-        """Give a bad one."""
+        """Write an invalid record."""
 
     @abstractmethod
     async def check(self, records: list[tuple[int, str]], *, is_whole: bool) -> None:
-        """Wait until all is where it should be, and compare; with a bad record if the run was a whole one."""
+        """Wait until all records have arrived, and compare them, including an invalid record after a full run."""
 
     @abstractmethod
     def details(self, configs: dict[str, object]) -> dict[str, object]:
-        """Return what makes a function's details those of the connector."""
+        """Return the connector's part of the function details."""
 
     def records(self, count: int) -> list[tuple[int, str]]:
-        """Return records, and tell the case how many there are."""
+        """Return records, and set their number in the case."""
         self.case.count = count
         return make_records(self.case, count)
 
@@ -234,7 +234,7 @@ class Scenario(ABC, Generic[_C]):
         return status
 
     async def processed(self, instance: Instance, count: int) -> None:
-        """Wait until so many records went through an instance since it was started."""
+        """Return whether an instance has processed a number of records since its start."""
 
         async def are() -> bool:
             return (await self.status_of(instance)).numSuccessfullyProcessed >= count
@@ -242,12 +242,12 @@ class Scenario(ABC, Generic[_C]):
         await until(are)
 
     async def tries(self, instance: Instance, count: int) -> bool:
-        found = re.search(r"retrying \((\d+) tr", (await self.status_of(instance)).failureException)
+        found = re.search(r"retrying \((\d+) attempt", (await self.status_of(instance)).failureException)
         return found is not None and int(found[1]) >= count
 
 
 class SinkScenario(Scenario[SinkCase]):
-    """Messages of the official client, and what the other system has of them."""
+    """Sends messages of the official client, and compares the records in the other system."""
 
     feeds_target = False
 
@@ -315,7 +315,7 @@ class SinkScenario(Scenario[SinkCase]):
 
 
 class SourceScenario(Scenario[SourceCase]):
-    """Records that the other system has, and what comes to the topic."""
+    """Writes records to the other system, and compares the messages of the topic."""
 
     feeds_target = True
 
@@ -339,7 +339,7 @@ class SourceScenario(Scenario[SourceCase]):
         compare(records, found, is_exact=is_exact or not is_whole, is_ordered=case.is_ordered)
 
     def _received(self, wanted: set[int]) -> list[tuple[int, str]]:
-        """Read until all that is wanted is there and nothing more comes."""
+        """Read until all expected messages have arrived and no more follow."""
         reader = self.client.create_reader(
             f"{self.topic}-out", pulsar.MessageId.earliest, receiver_queue_size=5000
         )  # fmt: skip
@@ -360,7 +360,7 @@ def scenario_of(case: Case, place: Place) -> Scenario[Any]:
 
 
 async def _while_running(instance: Instance, work: Coroutine[Any, Any, None]) -> None:
-    """Do what needs an instance, and fail when that ends before."""
+    """Await work that requires an instance, and fail if the instance ends first."""
     working, ending = asyncio.ensure_future(work), asyncio.ensure_future(instance.wait())
     await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
     if not working.done():
@@ -371,7 +371,7 @@ async def _while_running(instance: Instance, work: Coroutine[Any, Any, None]) ->
 
 
 def _refusal(connector: type[Connector], configs: dict[str, object]) -> str:
-    """Return why a configuration is refused before anything is opened; empty if it is not."""
+    """Return why a configuration is rejected before the connector is opened, or an empty string."""
     try:
         connector().check(read_config(connector.config, configs))
     except InvalidConfig as error:

@@ -1,4 +1,4 @@
-"""The servers that connectors are tested against, one at a time."""
+"""Servers for connector tests, one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.connectors.cases.base import Case
 
 
 class Targets:
-    """The server of the cases that run now; one at a time, as they are large."""
+    """Runs the server of the current cases; one at a time, because they are large."""
 
     def __init__(self) -> None:
         self._kind: type[Any] | None = None
@@ -16,7 +16,7 @@ class Targets:
         self._server: Any = None
 
     def get(self, case: type[Case]) -> Any:
-        """Return a started server for a case, None if it needs none."""
+        """Return a running server for a case, or None if it needs none."""
         if case.server is None:
             return None
         if case.server is not self._kind:
@@ -27,7 +27,7 @@ class Targets:
         return self._server
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the server."""
         running, self._running, self._kind = self._running, None, None
         if running is not None:
             running.__exit__(None, None, None)

@@ -326,7 +326,7 @@ async def test_task_that_ends_the_process_delays_no_other(
 
     async def are_told() -> bool:
         text = spec.log_file.read_text()
-        return all(f"failed in try {number} of 6 and comes again" in text for number in (1, 2))
+        return all(f"failed in attempt {number} of 6, retrying in" in text for number in (1, 2))
 
     async def are_done() -> bool:
         return set(await all_messages(client, f"{topic}-out")) == others()

@@ -89,7 +89,7 @@ def test_create_asks_an_installed_connector() -> None:
         SINK.check(with_defaults(SINK.read(json | {"processingGuarantees": "EFFECTIVELY_ONCE"})))
     json = {"tenant": "t", "namespace": "n", "name": "s", "sourceType": "cron", "topicName": "out"}
     json |= {"configs": {"schedule": "* * * * * *"}, "processingGuarantees": "EFFECTIVELY_ONCE"}
-    with pytest.raises(InvalidConfig, match="processingGuarantees: it cannot be EFFECTIVELY_ONCE"):
+    with pytest.raises(InvalidConfig, match="processingGuarantees cannot be EFFECTIVELY_ONCE"):
         SOURCE.check(with_defaults(SOURCE.read(json)))
 
 
@@ -145,7 +145,7 @@ def test_sink_that_cannot_write_is_refused_before_it_is_given_records() -> None:
     class Silent(Sink):
         pass
 
-    with pytest.raises(InvalidConfig, match="Silent has neither write nor write_batch; a sink has one of them"):
+    with pytest.raises(InvalidConfig, match="Silent has neither write nor write_batch: define one of them"):
         check_connector(Silent(), {}, is_exact=False)
 
 

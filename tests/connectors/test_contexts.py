@@ -139,7 +139,7 @@ async def test_a_source_has_state_and_a_transform_function(
     ]
     status = await instance.status()
     assert (
-        "a record goes to the dead-letter topic: ValueError: seven is no number"
+        "sending a record to the dead-letter topic: ValueError: seven is no number"
         in status.latestSystemExceptions[0].exceptionString
     )
     await instance.stop(10)

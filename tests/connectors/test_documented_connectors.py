@@ -64,7 +64,7 @@ def test_a_package_of_the_other_kind_is_named(tmp_path: Path) -> None:
     with pytest.raises(PackageError) as raised:
         connector_class(Modules(path), "", "sink")
     assert str(raised.value) == (
-        "Sink class is not provided: give className, as module.Class; it has no subclass of Sink, but the source"
+        "Sink class is not provided: set className to module.Class; the package has no subclass of Sink, but the source"
         " ticker.Ticker (`magnetar sources create`)"
     )
 

@@ -59,7 +59,7 @@ async def test_file_sink_waits_while_the_disk_is_full_and_loses_nothing(
 
     async def is_full() -> bool:
         status = (await instance.status()).failureException
-        return "retrying (3 tries)" in status and "File too large" in status
+        return "retrying (3 attempts)" in status and "File too large" in status
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))

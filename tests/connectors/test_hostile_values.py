@@ -131,7 +131,7 @@ def _reason(record: Record) -> str:
         size = len(record.value.encode() if isinstance(record.value, str) else record.value)
     except UnicodeEncodeError as error:
         return str(error)
-    return f"{size} bytes, and a message at most {MESSAGE_BYTES_MAX}" if size > MESSAGE_BYTES_MAX else ""
+    return f"{size} bytes exceeds the message size limit of {MESSAGE_BYTES_MAX}" if size > MESSAGE_BYTES_MAX else ""
 
 
 @pytest.mark.parametrize("lane_type", by_server(sources.LANES))

@@ -90,7 +90,9 @@ async def test_a_port_that_is_taken_is_retried(
     instance = await any_runtime.start(spec_of(make_spec, port))
 
     async def retries() -> bool:
-        return f"retrying (1 try): cannot serve HTTP on 127.0.0.1:{port}" in (await instance.status()).failureException
+        return (
+            f"retrying (1 attempt): cannot serve HTTP on 127.0.0.1:{port}" in (await instance.status()).failureException
+        )
 
     await until(retries)
     taken.close()

@@ -40,7 +40,7 @@ class OneNodeCluster(RedisServer):
     """A cluster of one node, which has all slots."""
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [*super().command(), "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"]
 
     def has_slots(self) -> bool:

@@ -307,7 +307,7 @@ async def test_a_bug_ends_the_instance_and_names_the_message(
     await send_batches(client, f"{topic}-in", [[b"a", b"bug", b"b"]])
     reason = await instance.wait()
     assert "the sink failed at message" in reason
-    assert "ZeroDivisionError: a bug; it is given again after each start" in reason
+    assert "ZeroDivisionError: a bug; it is redelivered at each start" in reason
     assert "maxMessageRetries" in reason
     assert kept() == ["a"]
     spec.metadata.functionDetails.retryDetails.maxMessageRetries = 1
@@ -329,8 +329,8 @@ async def test_a_library_that_is_missing_is_one_line(
     code.write_text("import no_such_library.parts\n" + code.read_text())
     instance = await runtime.start(spec)
     assert await instance.wait() == (
-        "FunctionLoadError: user_code.Keeper imports no_such_library, which is not there; install it where the instance"
-        " runs, or put it into the archive"
+        "FunctionLoadError: user_code.Keeper imports no_such_library, which is not installed: install it where the"
+        " instance runs, or add it to the archive"
     )
     await runtime.close()
 
@@ -398,7 +398,7 @@ async def test_a_stop_while_retrying_is_quick(
     await send_batches(client, f"{topic}-in", [[b"a"]])
 
     async def retries() -> bool:
-        return "retrying (3 tries): the target is away" in (await instance.status()).failureException
+        return "retrying (3 attempts): the target is away" in (await instance.status()).failureException
 
     await until(retries)
     began_s = time.monotonic()

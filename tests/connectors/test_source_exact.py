@@ -136,7 +136,7 @@ async def test_each_record_is_there_once_on_partitions(
         assert all(found)
         (await http.post(path, json=4)).raise_for_status()
     instance = await runtime.start(spec)
-    assert "has 4 partitions and had 3" in await instance.wait()
+    assert "has 4 partitions instead of 3" in await instance.wait()
     await runtime.close()
 
 
@@ -153,7 +153,7 @@ async def test_each_record_is_there_once_when_the_state_store_is_away(
     await arrived(client, output, 1500)
 
     async def is_shown() -> bool:
-        return "the position is not saved" in (await instance.status()).failureException
+        return "cannot save the position" in (await instance.status()).failureException
 
     await until(is_shown)
     os.kill(instance.process_id, signal.SIGKILL)
@@ -181,7 +181,7 @@ async def test_source_that_is_created_again_begins_anew(client: AsyncClient, exa
 async def test_effectively_once_without_state_store_is_refused(exact: ExactSpec) -> None:
     runtime = ProcessRuntime()
     instance = await runtime.start(replace(numbers(exact, 10), state_url=""))
-    assert "EFFECTIVELY_ONCE keeps the position of a source in the state store" in await instance.wait()
+    assert "EFFECTIVELY_ONCE requires a state store for the position of the source" in await instance.wait()
     await runtime.close()
 
 
@@ -191,7 +191,7 @@ async def test_record_that_names_a_topic_ends_an_instance_that_is_effectively_on
     code = spec.package / "user_code.py"
     code.write_text(code.read_text().replace("key=key", "topic='persistent://public/default/elsewhere'"))
     instance = await runtime.start(spec)
-    assert "a record names the topic persistent://public/default/elsewhere" in await instance.wait()
+    assert "a record sets the topic persistent://public/default/elsewhere" in await instance.wait()
     await runtime.close()
 
 

@@ -192,11 +192,11 @@ async def test_a_stop_that_cannot_keep_the_position_says_so(
         await instance.stop(10)
     finally:
         os.kill(state_store.pid, signal.SIGCONT)
-    assert spec.log_file.read_text().count("WARNING the last position is not saved") == 1
+    assert spec.log_file.read_text().count("WARNING cannot save the last position") == 1
     again = await sources.runtime.start(spec)
     await until(noted(sources, "open", 2))
     await again.stop(10)
-    assert spec.log_file.read_text().count("is not saved") == 1
+    assert spec.log_file.read_text().count("cannot save the last position") == 1
 
 
 ACKNOWLEDGED = """
@@ -343,9 +343,9 @@ async def test_records_that_cannot_be_sent_go_to_the_dead_letter_topic(
     assert status.running
     await instance.stop(10)
     log = sources.spec().log_file.read_text()
-    assert log.count("a record goes to the dead-letter topic") == 4
+    assert log.count("sending a record to the dead-letter topic") == 4
     assert "invalid event_time_ms -1: expected milliseconds since 1970" in log
-    assert "the record has 6000000 bytes, and a message at most" in log
+    assert "record of 6000000 bytes exceeds the message size limit of" in log
     async with await client.subscribe(f"{topic}-out-f-DLQ", "public/default/f-dead-letters") as kept:
         letters = [await kept.receive(10) for _ in range(5)]
     assert [letter.data for letter in letters[:2]] == [b"no \\ud800", "ä".encode()]
@@ -379,11 +379,14 @@ async def test_sender_of_a_record_that_cannot_be_sent_receives_the_reason(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ('Record({"no": "bytes"})', "a record's value is of type dict, and no SerDe is set; give str or bytes"),
-        ('Record("v", key=7)', "a record's key is of type int; give str"),
-        ('Record("v", key=b"k")', "a record's key is of type bytes; give str"),
-        ('Record("v", event_time_ms=1.5)', "a record's event_time_ms is of type float; give int"),
-        ('Record("v", properties=[("a", "b")])', "a record's properties are of type list; give dict of str"),
+        ('Record({"no": "bytes"})', "a record's value of type dict requires a SerDe: return str or bytes"),
+        ('Record("v", key=7)', "a record's key must be a str, not int"),
+        ('Record("v", key=b"k")', "a record's key must be a str, not bytes"),
+        (
+            'Record("v", event_time_ms=1.5)',
+            "a record's event_time_ms must be an int, milliseconds since 1970, not float",
+        ),
+        ('Record("v", properties=[("a", "b")])', "a record's properties must be a dict of str, not list"),
     ],
 )
 async def test_a_record_of_a_wrong_type_ends_the_instance_and_is_not_lost(
@@ -396,7 +399,7 @@ async def test_a_record_of_a_wrong_type_ends_the_instance_and_is_not_lost(
 """
     instance = await sources.runtime.start(sources.spec(code))
     assert said in await instance.wait()
-    assert "goes to the dead-letter topic" not in sources.spec().log_file.read_text()
+    assert "to the dead-letter topic" not in sources.spec().log_file.read_text()
     good = "    last = 3\n    def record(self, number):\n        return Record('good' if number < 2 else 'mended')\n"
     instance = await sources.runtime.start(sources.spec(good))
     messages = await receive(client, f"{topic}-out", 3)
@@ -424,7 +427,7 @@ async def test_a_stop_does_not_wait_for_a_store_that_does_not_answer(
 async def test_a_topic_that_cannot_be_written_to_is_named(sources: Sources) -> None:
     code = "    def record(self, number):\n        return Record('v', topic='public/nowhere/t')\n"
     instance = await sources.runtime.start(sources.spec(code))
-    assert "not stored in public/nowhere/t, the topic that they name: TopicNotFound" in await instance.wait()
+    assert "not stored in public/nowhere/t, their own topic: TopicNotFound" in await instance.wait()
 
 
 @pytest.mark.parametrize(
@@ -442,7 +445,7 @@ async def test_a_topic_that_cannot_be_written_to_is_named(sources: Sources) -> N
 def test_what_read_returned_is_named_where_it_is_no_record(given: object, said: str) -> None:
     with pytest.raises(WrongRecord) as raised:
         _records(given)
-    assert str(raised.value) == f"read returned {said}; it returns a Record, a list of them, or None"
+    assert str(raised.value) == f"read returned {said}: expected a Record, a list of Records, or None"
 
 
 async def test_keys_keep_their_partition_and_their_order(
@@ -554,7 +557,7 @@ async def test_an_instance_whose_successor_keeps_positions_stops(
         timeout=30,
     )
     (ended,) = done
-    assert "a later instance of public/default/f:0 has kept its position" in ended.result()
+    assert "a newer instance of public/default/f:0 has saved its position" in ended.result()
     await first.stop(10)
     await second.stop(10)
 

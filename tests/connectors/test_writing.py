@@ -131,7 +131,7 @@ def test_a_bug_gives_its_record_away_where_retries_are_set(bugs: set[int], retri
 def test_a_bug_ends_the_instance_at_its_record_where_no_retries_are_set() -> None:
     sink = Keeper({}, [4])
     outcome = Outcome()
-    with pytest.raises(WriteFailed, match=r"message 7:4:-1 of in: ZeroDivisionError: a bug; it is given again"):
+    with pytest.raises(WriteFailed, match=r"message 7:4:-1 of in: ZeroDivisionError: a bug; it is redelivered"):
         writer_of(sink, Rules()).write(placed(10), [1] * 10, outcome)
     assert sink.kept == outcome.written == [0, 1, 2, 3]
     assert not outcome.refused
@@ -154,7 +154,7 @@ def test_a_sink_that_cannot_be_opened_gives_no_record_away(error: Exception, at_
         writer.write(placed(3), [1] * 3, outcome)
         assert sink.kept == [0, 1, 2]
         return
-    with pytest.raises(OpenFailed, match=r"^open failed: (wrong|ValueError: two lines); it is called again after each"):
+    with pytest.raises(OpenFailed, match=r"^open failed: (wrong|ValueError: two lines); it is retried at each"):
         writer.write(placed(3), [1] * 3, outcome)
     assert outcome == Outcome()
     assert not sink.calls

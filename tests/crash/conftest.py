@@ -1,4 +1,4 @@
-"""Real processes, killed."""
+"""Run real processes for tests that kill them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .mayhem import StatefulCluster
 
 
 class Logged(Protocol):
-    """What has a log to show with a failed test."""
+    """An object with a log to show for a failed test."""
 
     @property
     def command(self) -> tuple[str, ...]: ...
@@ -30,7 +30,7 @@ AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 
 @pytest.fixture
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A broker. A module that wants it with other settings has them in SETTINGS, lines of `broker.conf`."""
+    """A broker. Modules can add SETTINGS, lines of `broker.conf`."""
     flags: tuple[str, ...] = ()
     if settings := getattr(request.module, "SETTINGS", ""):
         file = tmp_path / "broker.conf"
@@ -63,7 +63,7 @@ def _running(cluster: AnyCluster) -> Iterator[AnyCluster]:
 
 
 def _whole(cluster: AnyCluster, request: pytest.FixtureRequest) -> AnyCluster:
-    """Return a cluster with all its processes; its log is shown if the test fails."""
+    """Yield a cluster with all its processes running."""
     request.node.stash[SERVER] = cluster
     cluster.revive()
     cluster.assemble()
@@ -77,13 +77,13 @@ def stateful_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State
 
 @pytest.fixture
 def stateful(stateful_started: StatefulCluster, request: pytest.FixtureRequest) -> StatefulCluster:
-    """Broker, state store and three workers, whole."""
+    """Broker, state store and three workers, all running."""
     return _whole(stateful_started, request)
 
 
 @pytest.fixture(scope="module", params=BROKERS)
 def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker and three workers. A module that leaves the broker alive says so: PULSAR names the fixture to take."""
+    """A broker and three workers. A module that does not kill the broker sets PULSAR to the fixture to use."""
     name = getattr(request.module, "PULSAR", "mortal_pulsar")
     pulsar = request.getfixturevalue(name) if request.param == "pulsar" else None
     yield from _running(Cluster(tmp_path_factory.mktemp("cluster"), pulsar))
@@ -91,13 +91,13 @@ def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def cluster(started: Cluster, request: pytest.FixtureRequest) -> Cluster:
-    """The cluster with all its workers and a leader that stays."""
+    """The cluster with all its workers and a stable leader."""
     return _whole(started, request)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of the server's log with a failed test."""
+    """Show the end of the server's log for a failed test."""
     report = yield
     it = item.stash.get(SERVER, None)
     if it is not None and report.failed:

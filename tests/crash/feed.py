@@ -1,7 +1,7 @@
-"""Numbered sentences for the partitions of a topic, in entries of any size, published while everything around dies.
+"""Publish numbered sentences to the partitions of a topic, in entries of any size, while processes are killed.
 
-What counts in the end is what the topic holds: a producer that lost its connection sends again what had no receipt, and
-without deduplication on the input the broker may store an entry twice. Everything that was published is in there.
+Tests compare with the content of the topic: a producer that lost its connection resends messages without a receipt, and
+without deduplication on the input the broker may store an entry twice. The topic contains every published message.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Text = Callable[[random.Random, int], bytes]
 
 
 class Feed:
-    """One thread that publishes as much as it may.
+    """A thread that publishes up to an allowed number of messages.
 
     Attributes:
-        published: messages given to the producers so far.
-        entries: in so many entries.
+        published: messages sent so far.
+        entries: number of entries that contain them.
     """
 
     def __init__(
         self, service_url: str, topics: list[str], text: Text, seed: int, sizes: Sequence[int] = ENTRY_MESSAGES
     ):
-        """Start; nothing is published before `allow`.
+        """Start the thread; `allow` permits publishing.
 
         Args:
-            service_url: of the broker.
-            topics: partitions, each with a producer of its own.
-            text: makes the message of a number.
-            seed: of the entries' sizes and partitions, and of the texts.
-            sizes: of entries, in messages.
+            service_url: URL of the broker.
+            topics: partitions, each with a separate producer.
+            text: returns the message with a number.
+            seed: seed for sizes and partitions of entries, and for the texts.
+            sizes: sizes of entries, in messages.
         """
         self.published = 0
         self.entries = 0
@@ -56,11 +56,11 @@ class Feed:
         self._thread.start()
 
     def allow(self, messages: int) -> None:
-        """Publish up to so many messages in all."""
+        """Permit publishing up to a total number of messages."""
         self._allowed = messages
 
     def finish(self, timeout_s: float = 90.0) -> None:
-        """Return once everything that was allowed is stored."""
+        """Wait until all permitted messages are stored."""
         self._is_over = True
         self._thread.join(timeout_s)
         if self._failure is not None:
@@ -69,7 +69,7 @@ class Feed:
         assert self.published == self._allowed
 
     def cancel(self) -> None:
-        """End without waiting for receipts."""
+        """Stop without waiting for receipts."""
         self._allowed, self._is_over = 0, True
         self._thread.join(60)
 

@@ -1,8 +1,8 @@
-"""What a producer and a consumer know at any moment about what must survive.
+"""Record which messages and acknowledgements of a topic must survive a crash.
 
-Design: a *session* is the time between two starts of the broker. A producer's receipt binds for ever. An
-acknowledgement's receipt binds from the next session on: within one session a copy may already have been on its way
-when the acknowledgement was confirmed, and that is nobody's fault.
+Design: a *session* is the time between two starts of the broker. A producer's receipt is binding permanently. An
+acknowledgement's receipt is binding from the next session on: within a session, a copy may already have been in flight
+when the acknowledgement was confirmed, which is correct.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def place(message_id: MessageId) -> Place:
 
 @dataclass
 class History:
-    """Everything observed on one topic; the checks raise AssertionError with the first few offenders."""
+    """The observations of one topic; checks raise AssertionError with the first few violations."""
 
     session: int = 0
     sent: int = 0
@@ -32,7 +32,7 @@ class History:
     violations: list[str] = field(default_factory=list)
 
     def on_delivery(self, at: Place, number: int) -> None:
-        """Note a delivery; it must not be one whose acknowledgement an earlier session confirmed."""
+        """Record a delivery, and check that no earlier session confirmed its acknowledgement."""
         confirmed_in = self.confirmed.get(at)
         if confirmed_in is not None and confirmed_in < self.session:
             self.violations.append(
@@ -43,7 +43,7 @@ class History:
             self.violations.append(f"{at} held {known}, now {number}")
 
     def check_stored(self, stored: list[tuple[Place, int]]) -> int:
-        """Compare with what a reader finds from the earliest on; return how many numbers are there more than once."""
+        """Compare with a reader's messages from the earliest on; return how many numbers occur more than once."""
         assert not self.violations, self.violations[:5]
         firsts = list(dict.fromkeys(number for _, number in stored))
         lost = sorted(self.receipts.keys() - set(firsts))
@@ -56,7 +56,7 @@ class History:
         return sum(1 for count in counts.values() if count > 1)
 
     def check_rest(self, rest: list[tuple[Place, int]], stored: list[tuple[Place, int]]) -> None:
-        """What the subscription still delivers after a last restart: all that is open, nothing that is confirmed."""
+        """Check that the subscription delivers all unconfirmed messages after the last restart, and no others."""
         assert not self.violations, self.violations[:5]
         places = {at for at, _ in rest}
         again = sorted(places & self.confirmed.keys())

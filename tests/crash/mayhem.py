@@ -1,4 +1,4 @@
-"""Kills and freezes of every process of a cluster whose functions have state, one at a time, while they work."""
+"""Kill and freeze every process of a cluster with stateful functions under load, one at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AWAY_S = 3.0  # at most, until a worker that was killed is started again
 
 
 class StatefulCluster(Cluster):
-    """A broker, workers, and a state store that is a process of its own."""
+    """A broker, workers, and a state store in a separate process."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -53,7 +53,7 @@ class StatefulCluster(Cluster):
         return f"{super().log_tail()}\n--- store\n{self.store.log_tail()}"
 
     def instances(self, workers: list[str] | None = None) -> dict[str, psutil.Process]:
-        """The living function processes by name and number, `f:0`."""
+        """Return the running function processes by name and number, as `f:0`."""
         found = {}
         for name in workers or self.living():
             for process in descendants(self.workers[name].pid):
@@ -64,7 +64,7 @@ class StatefulCluster(Cluster):
         return found
 
     def make_topic(self, name: str, partitions: int = 0) -> list[str]:
-        """Create a topic that keeps what it is given, for `all_messages`; return the full names of its partitions."""
+        """Create a topic that retains its messages for `all_messages`; return the full names of its partitions."""
         url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{name}"
         if partitions:
             httpx.put(f"{url}/partitions", json=partitions, timeout=60).raise_for_status()
@@ -75,7 +75,7 @@ class StatefulCluster(Cluster):
         return [f"{full}-partition-{number}" for number in range(partitions)] or [full]
 
     def consumers(self, topics: list[str], subscription: str) -> list[dict[str, int]]:
-        """The names of a subscription's consumers on each topic, with the number of the instance that each is of."""
+        """Return the names of a subscription's consumers on each topic, with their instance numbers."""
         found = []
         for topic in topics:
             url = f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats"
@@ -84,7 +84,7 @@ class StatefulCluster(Cluster):
         return found
 
     def backlog(self, topics: list[str], subscription: str) -> int:
-        """Entries of the partitions of a topic that are not acknowledged."""
+        """Return the number of unacknowledged entries in the partitions of a topic."""
         path = topics[0].rpartition("-partition-")[0].replace("://", "/")
         url = f"{self.broker.web_url}/admin/v2/{path}/partitioned-stats?perPartition=true"
         partitions = httpx.get(url, timeout=10).raise_for_status().json()["partitions"]
@@ -92,20 +92,20 @@ class StatefulCluster(Cluster):
 
 
 class Mayhem:
-    """Kills at random; whatever died is started again, as a supervisor of services would.
+    """Kills processes at random, and restarts them, as a service supervisor would.
 
     Attributes:
-        done: what happened, for the reader of a failed test.
+        done: log of events, for failed tests.
     """
 
     def __init__(self, cluster: StatefulCluster, function: str, inputs: list[str], rng: random.Random) -> None:
-        """Prepare.
+        """Create it without killing a process.
 
         Args:
-            cluster: in which a function runs.
-            function: its name, in public/default.
+            cluster: cluster in which a function is running.
+            function: name of the function in public/default.
             inputs: full names of the topics that its instances share as failover consumers.
-            rng: decides.
+            rng: source of randomness.
         """
         self.done: list[str] = []
         self._cluster = cluster
@@ -124,11 +124,11 @@ class Mayhem:
         }
 
     def strike(self, kind: str, more: Callable[[], None]) -> None:
-        """Kill or freeze something of a kind, and start it again.
+        """Kill or freeze a process of a kind, and restart or resume it.
 
         Args:
-            kind: of process.
-            more: publishes more; called a moment before the blow, so that it falls on something in work.
+            kind: kind of process.
+            more: publishes more messages; called shortly before, so that work is in progress.
         """
         began = time.monotonic()
         self._more = more
@@ -181,7 +181,7 @@ class Mayhem:
         return "started again"
 
     def _frozen_instance(self) -> str:
-        """Freeze an instance until its partitions are served by others, and go on with it."""
+        """Freeze an instance until others serve its partitions, then resume it."""
         while True:
             name, process = self._any_instance()
             with contextlib.suppress(psutil.NoSuchProcess):  # as above
@@ -189,7 +189,7 @@ class Mayhem:
                 return name
 
     def _freeze(self, name: str, process: psutil.Process) -> None:
-        """Freeze a process with commits in its hands until others have done its work."""
+        """Freeze a process with commits in progress until others have done its work."""
 
         def names(topics: list[dict[str, int]]) -> set[str]:
             number = int(name.rpartition(":")[2])
@@ -209,14 +209,14 @@ class Mayhem:
             wait_for(is_replaced, f"others that do the work of {name}", FROZEN_S)
 
     def _is_done(self) -> bool:
-        """Whether all input is acknowledged: what a frozen instance has in its hands, somebody else has done."""
+        """Return whether all input is acknowledged, because others have done the work of a frozen instance."""
         return self._cluster.backlog(self._inputs, self._subscription) == 0
 
     def _consumers(self) -> list[dict[str, int]]:
         return self._cluster.consumers(self._inputs, self._subscription)
 
     def _frozen_worker(self) -> str:
-        """Freeze a worker with everything below it until others run its instances, and go on with it."""
+        """Freeze a worker and all processes below it until others run its instances, then resume it."""
         cluster = self._cluster
         owners = {name: list(cluster.instances([name])) for name in cluster.living()}
         victim = self._rng.choice([name for name, owned in owners.items() if owned] or list(owners))

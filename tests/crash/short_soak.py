@@ -1,4 +1,4 @@
-"""A soak for some seconds, as its make target runs it."""
+"""Run a soak for some seconds, as its make target does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.sample import SEED
 
 
 def short_soak(module: str, seconds: int, directory: Path, timeout_s: float) -> str:
-    """Run a soak with its temporary files in a directory; returns what it printed, and fails if its verdict does."""
+    """Run a soak with temporary files in a directory; return its output, and fail if its verdict is negative."""
     own = {"MAGNETAR_SOAK_S": str(seconds), "MAGNETAR_SOAK_SEED": os.environ.get(SEED) or "1", "TMPDIR": str(directory)}
     ran = subprocess.run(
         [sys.executable, "-m", module],

@@ -1,4 +1,4 @@
-"""One function under load whose processes are killed, and what its topics and its state hold afterwards."""
+"""Run one function under load, kill its processes, and inspect its topics and state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def process(text, context):
 
 
 class Run:
-    """One function of three instances, its input, and what becomes of it."""
+    """A function with three instances, its input, and its results."""
 
     def __init__(
         self,
@@ -48,15 +48,15 @@ class Run:
         sizes: Sequence[int] = ENTRY_MESSAGES,
         **config: Any,
     ) -> None:
-        """Create the function and its input topic; nothing is published yet.
+        """Create the function and its input topic, without publishing messages.
 
         Args:
-            cluster: where it runs.
-            name: of the function; its input is `<name>-in`.
-            seed: of everything that is random.
-            source: the text of its module. If it keeps state, its counter `all` counts the messages.
-            sizes: of the input's entries, in messages.
-            config: more of its config.
+            cluster: cluster to run in.
+            name: name of the function; its input is `<name>-in`.
+            seed: seed for all random choices.
+            source: code of its module. If it has state, its counter `all` counts the messages.
+            sizes: sizes of the input's entries, in messages.
+            config: further fields of its config.
         """
         print(f"seed {seed}")
         self.cluster = cluster
@@ -73,17 +73,17 @@ class Run:
         self.mayhem = Mayhem(cluster, name, self.inputs, self.rng)
 
     def table(self) -> str:
-        """The table of its state."""
+        """Name of the state table."""
         (found,) = self.tables.tables(f"public/default/{self.name}@")
         return found
 
     def number(self, key: str) -> int:
-        """A counter of the function; 0 if there is none."""
+        """Return a counter of the function, or 0."""
         (value,) = self.tables.read(self.table(), [key.encode()])
         return 0 if value is None else value.number or 0
 
     def survive(self, kinds: list[str], messages: int) -> None:
-        """Publish so many messages, and kill once of each kind, at random moments while some of them are in work."""
+        """Publish a number of messages, and kill each kind of process once, at random moments during processing."""
         kinds = self.rng.sample(kinds, len(kinds))
         in_work = 0
         step = messages // len(kinds)
@@ -104,12 +104,12 @@ class Run:
         print(f"drained {time.monotonic() - began:.1f} s after the last kill")
 
     def progress(self, aim: int = 0) -> tuple[int] | None:
-        """How many messages are processed, once they are so many."""
+        """Wait until a number of messages are processed, and return the current number."""
         done = self.number("all") if self._has_state else self._acknowledged()
         return (done,) if done >= aim else None
 
     def _acknowledged(self) -> int:
-        """About as many messages as are acknowledged."""
+        """Return the approximate number of acknowledged messages."""
         share = 1 - self.cluster.backlog(self.inputs, self._subscription) / max(1, self.feed.entries)
         return int(self.feed.published * share)
 
@@ -117,7 +117,7 @@ class Run:
         return self.cluster.backlog(self.inputs, self._subscription) == 0
 
     def stored(self, topic: str) -> list[bytes]:
-        """Everything that a topic has ever been given."""
+        """Return all messages that were ever published to a topic."""
 
         async def read() -> list[bytes]:
             async with AsyncClient(self.cluster.broker.service_url) as client:
@@ -126,7 +126,7 @@ class Run:
         return asyncio.run(read())
 
     def input_texts(self) -> list[list[str]]:
-        """The messages of each input partition, in order: all that were published."""
+        """Return all messages of each input partition, in order."""
         partitions = [[text.decode() for text in self.stored(topic)] for topic in self.inputs]
         found = {int(name_of(text)[1:]) for texts in partitions for text in texts}
         assert found == set(range(self.feed.published))
@@ -144,12 +144,12 @@ def sentence(rng: random.Random, number: int) -> bytes:
 
 
 def name_of(text: str) -> str:
-    """The word that only this message has."""
+    """Return the word that only this message contains."""
     return text.split()[0]
 
 
 def values_of(run: Run, keys: list[str]) -> dict[str, Value | None]:
-    """What the function's state holds."""
+    """Return the values of keys in the function's state."""
     found: dict[str, Value | None] = {}
     for begin in range(0, len(keys), KEYS_AT_ONCE):
         part = keys[begin : begin + KEYS_AT_ONCE]
@@ -159,12 +159,12 @@ def values_of(run: Run, keys: list[str]) -> dict[str, Value | None]:
 
 
 def counters_of(run: Run, keys: list[str]) -> dict[str, int]:
-    """The counters of the function's state; 0 where there is none."""
+    """Return counters in the function's state, 0 if missing."""
     return {key: 0 if value is None else value.number or 0 for key, value in values_of(run, keys).items()}
 
 
 def recount(texts: list[str]) -> Counter[str]:
-    """What `WORD_COUNT` should have counted."""
+    """Return the counts that `WORD_COUNT` should have."""
     expected = Counter(word for text in texts for word in text.split())
     expected["all"] = len(texts)
     return expected

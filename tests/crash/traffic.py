@@ -1,4 +1,4 @@
-"""A producer and a consumer that go on while the broker dies and returns, and write down what they know."""
+"""Run a producer and a consumer while the broker is killed and restarted, and record their observations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDLE_S = 0.5  # a drained subscription stays silent this long
 
 
 class Traffic:
-    """One producer and one consumer of one topic."""
+    """A producer and a consumer of one topic."""
 
     def __init__(self, history: History, rng: random.Random) -> None:
         self._history = history
@@ -42,7 +42,7 @@ class Traffic:
         self._tasks = [asyncio.create_task(self._publish(producer)), asyncio.create_task(self._consume(consumer))]
 
     async def progress(self) -> None:
-        """Return once some more messages were receipted and some acknowledgements confirmed."""
+        """Wait until some more messages have receipts and some acknowledgements are confirmed."""
         history = self._history
         receipts, confirmed = len(history.receipts), len(history.confirmed)
         async with asyncio.timeout(PROGRESS_TIMEOUT_S):
@@ -53,7 +53,7 @@ class Traffic:
                 await asyncio.sleep(0.01)
 
     async def finish(self) -> None:
-        """Stop publishing and wait for all receipts."""
+        """Stop publishing, and wait for all receipts."""
         self._stopping.set()
         async with asyncio.timeout(PROGRESS_TIMEOUT_S):
             await self._tasks[0]
@@ -101,7 +101,7 @@ class Traffic:
 
 
 async def drain(consumer: Consumer | MergedConsumer) -> list[Message]:
-    """Everything that a subscription still delivers."""
+    """Return all messages that a subscription still delivers."""
     messages: list[Message] = []
     while True:
         try:
@@ -111,7 +111,7 @@ async def drain(consumer: Consumer | MergedConsumer) -> list[Message]:
 
 
 async def read_all(client: AsyncClient, topic: str) -> list[tuple[Place, int]]:
-    """Every message of the topic with its place, in order."""
+    """Return all messages of the topic with their positions, in order."""
     reader = await client.create_reader(topic, EARLIEST, ReaderConfig())
     stored = []
     try:

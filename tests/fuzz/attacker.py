@@ -1,4 +1,4 @@
-"""A client that sends hostile frames: it produces and subscribes with real names, and spoils what it sends."""
+"""A client that sends hostile frames: it produces and subscribes with valid names, then corrupts what it sends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Position = tuple[int, int]
 
 
 class Attacker:
-    """One connection after the other to the same broker.
+    """A series of connections to the same broker.
 
     Attributes:
         receipted: what the broker said it has stored, by position, over all connections: the payload section, or
@@ -81,7 +81,7 @@ class Attacker:
         }
 
     def _schema(self) -> Tree:
-        """Most often one that topics share, so that producers get in; others are of all types and mostly invalid."""
+        """Return mostly a schema that the topics share, so that producers are accepted; otherwise a random one."""
         if self.rng.random() < 0.7:
             return {"name": "", "schema_data": b"", "type": 0}
         data = self.rng.choice((
@@ -113,7 +113,7 @@ class Attacker:
         return self._id()
 
     async def step(self) -> None:
-        """Send a frame or a few, and wait until the broker has handled them or has closed the connection."""
+        """Send one or more frames, and wait until the broker has handled them or closed the connection."""
         if self._raw is None or self._steps_left <= 0:
             await self._begin()
         raw = self._raw
@@ -161,7 +161,7 @@ class Attacker:
             await self._settle(raw)
 
     async def _settle(self, raw: Raw) -> None:
-        """Have honest producers and consumers first, so that what follows gets deep."""
+        """Create valid producers and consumers first so that later frames reach deeper code."""
         rng = self.rng
         for id_ in range(rng.choice((0, 1, 2, 3))):
             request_id = self._next_request()
@@ -246,7 +246,7 @@ class Attacker:
             self._positions.append(position)
 
     async def close(self) -> None:
-        """End the present connection, in the middle of whatever it does."""
+        """Close the current connection, whatever it is doing."""
         if self._raw is not None:
             await self._raw.close()
             self._raw = None

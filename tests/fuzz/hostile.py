@@ -1,4 +1,4 @@
-"""Well-formed frames with values that nobody sends by mistake, made from the protobuf descriptors.
+"""Well-formed frames with deliberately hostile values, built from the protobuf descriptors.
 
 A message is a tree: a dictionary from field name to value, or to a list of values. `encode` writes it without
 protobuf's checks, so that a string may hold bytes that are no UTF-8. `tree_of` fills in the fields of a message, with
@@ -48,7 +48,7 @@ _VARINTS = {
 
 
 def encode(kind: Descriptor, tree: Tree) -> bytes:
-    """The bytes of a message, in the order of the tree."""
+    """Encode a message in the order of the tree."""
     parts = []
     for name, value in tree.items():
         field = kind.fields_by_name[name]
@@ -73,7 +73,7 @@ def _encode_one(field: FieldDescriptor, value: Any) -> bytes:
 
 
 def tree_of(rng: random.Random, kind: Descriptor, sane: Sane, often: float = 0.25, depth: int = 0) -> Tree:
-    """A message whose required fields are there, and optional ones as ``often``; honest where ``sane`` knows how."""
+    """Build a message with all required fields and some optional ones; ``sane`` supplies valid values."""
     tree: Tree = {}
     for field in kind.fields:
         if not field.is_required and rng.random() > often:
@@ -101,7 +101,7 @@ def _modest(rng: random.Random, field: FieldDescriptor, sane: Sane, depth: int) 
 
 
 def spoil(rng: random.Random, kind: Descriptor, tree: Tree, times: int, *, repeats: bool = True) -> None:
-    """Replace, add or, if it ``repeats``, repeat that many fields of a message or of the messages in it."""
+    """Replace, add or, with ``repeats``, repeat ``times`` fields of a message or of its nested messages."""
     for _ in range(times):
         target_kind, target = kind, tree
         while True:
@@ -152,7 +152,7 @@ def _hostile(rng: random.Random, field: FieldDescriptor) -> Any:
 
 
 def command_frame(kind: str, tree: Tree, payload: bytes = b"", type_: int | None = None) -> bytes:
-    """A whole frame around a command; ``type_`` lies about which one it is."""
+    """Return a complete frame around a command; ``type_`` may give it a false type."""
     field: Any = BaseCommand.DESCRIPTOR.fields_by_name[FIELDS[kind]]
     number = BaseCommand.Type.Value(kind) if type_ is None else type_
     body = b"\x08" + varint(number) + _encode_one(field, tree)
@@ -160,12 +160,12 @@ def command_frame(kind: str, tree: Tree, payload: bytes = b"", type_: int | None
 
 
 def fields_of(kind: str) -> Descriptor:
-    """The message of a command."""
+    """Return the message of a command."""
     return BaseCommand.DESCRIPTOR.fields_by_name[FIELDS[kind]].message_type
 
 
 def payload_section(rng: random.Random, metadata: Tree, body: bytes, is_spoiled: bool) -> bytes:
-    """What follows a SEND: checksum, metadata, body; where it is spoiled, sizes, checksum and headers may lie."""
+    """Return the part after a SEND: checksum, metadata, body. If spoiled, sizes, checksum and headers may be false."""
     head = encode(MessageMetadata.DESCRIPTOR, metadata)
     size = len(head)
     if is_spoiled and rng.random() < 0.2:
@@ -185,7 +185,7 @@ def payload_section(rng: random.Random, metadata: Tree, body: bytes, is_spoiled:
 
 
 def batch_body(rng: random.Random, count: int, is_spoiled: bool) -> bytes:
-    """The body of a batch; where it is spoiled, the metadata of its messages may be anything."""
+    """Return the body of a batch. If spoiled, the metadata of its messages may be arbitrary."""
     parts = []
     for number in range(count):
         payload = b"m%d" % number

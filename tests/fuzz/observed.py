@@ -1,4 +1,4 @@
-"""What a broker process costs, read from the system: CPU time of its main thread, memory, and what it logged."""
+"""Resource use of a broker process, read from the system: CPU time of its main thread, memory and log size."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Observed:
         self.logged_bytes = 0
 
     def cpu_s(self) -> float:
-        """CPU seconds of the thread that has the event loop, so far."""
+        """Return the CPU seconds used so far by the thread with the event loop."""
         return int(self._schedule.read_text().split()[0]) / 1e9
 
     def memory_mib(self) -> float:
-        """Resident memory."""
+        """Return the resident memory."""
         return self._process.memory_info().rss / MIB
 
     def check_log(self) -> None:
-        """Fail if the log has got a line that no foreseen refusal writes, or bytes that steer a terminal."""
+        """Fail if the log has a line other than expected rejections, or bytes that control a terminal."""
         with self._log_file.open("rb") as file:
             file.seek(self.logged_bytes)
             log = file.read()

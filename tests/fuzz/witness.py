@@ -1,4 +1,4 @@
-"""A client that does nothing wrong: it publishes and consumes all the time, and its results are exact."""
+"""A well-behaved client: it publishes and consumes continuously, and checks its results exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 120.0
 
 
 class Witness:
-    """One producer and one consumer on a topic of their own.
+    """One producer and one consumer on a separate topic.
 
     Attributes:
         bodies: what was receipted, in order, by position.
@@ -34,11 +34,11 @@ class Witness:
 
     @property
     def steps(self) -> int:
-        """Messages that it has published and consumed."""
+        """Number of messages published and consumed."""
         return len(self.bodies)
 
     async def step(self) -> None:
-        """Publish a message, have it receipted, get it, and acknowledge it: nothing else may come."""
+        """Publish a message, await its receipt, receive and acknowledge it; nothing else may arrive."""
         raw = self._raw
         number = len(self.bodies)
         body = b"witness %d" % number
@@ -69,5 +69,5 @@ class Witness:
         assert not answer.ackResponse.HasField("error")
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         await self._raw.close()

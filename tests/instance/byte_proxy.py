@@ -1,4 +1,4 @@
-"""A TCP proxy that knows nothing of what it passes on: the network between a client and any service, when it fails."""
+"""A TCP proxy that forwards bytes, and simulates network failures between a client and any service."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tests.support.loopback import CHUNK_BYTES, LoopbackProxy
 
 
 class ByteProxy(LoopbackProxy):
-    """Passes bytes on, until it is told not to.
+    """Forwards bytes, until told to withhold replies.
 
     Attributes:
-        requested_bytes: how many came from clients.
+        requested_bytes: number of bytes received from clients.
     """
 
     def __init__(self, port: int) -> None:
@@ -21,7 +21,7 @@ class ByteProxy(LoopbackProxy):
         self.requested_bytes = 0
 
     def silence(self) -> None:
-        """Keep answers back until `answer`; requests go on."""
+        """Withhold replies until `answer`; requests are still forwarded."""
         self._answering.clear()
 
     def answer(self) -> None:

@@ -1,4 +1,4 @@
-"""A state store as a child process, and functions with state or with EFFECTIVELY_ONCE."""
+"""Run a state store as a child process, and functions with state or with EFFECTIVELY_ONCE."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def stateful(
     state_url: str,
     topic: str,
 ) -> AsyncIterator[Stateful]:
-    """A function with a table of its own, in a runtime of each kind."""
+    """A function with its own state table, in each kind of runtime."""
     stateful = Stateful(client, server, tables, make_spec, any_runtime, state_url, topic)
     yield stateful
     for instance in stateful.instances:
@@ -55,11 +55,11 @@ async def stateful(
 
 @pytest.fixture
 def exact_spec(make_spec: MakeSpec, server: Server) -> ExactSpec:
-    """Return specs of functions that are EFFECTIVELY_ONCE, without a state store."""
+    """Return a function that creates specs of EFFECTIVELY_ONCE functions without a state store."""
     return exact_spec_maker(make_spec, server)
 
 
 @pytest.fixture
 def committing_spec(make_spec: MakeSpec, server: Server, state_url: str) -> ExactSpec:
-    """Return specs of functions that are EFFECTIVELY_ONCE, with a state store."""
+    """Return a function that creates specs of EFFECTIVELY_ONCE functions with a state store."""
     return exact_spec_maker(make_spec, server, state_url)

@@ -1,4 +1,4 @@
-"""An input and an output of an instance that are plain lists, and a home for a function that is there already."""
+"""An input and an output of an instance that are plain lists, and a home for a function defined by a test."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def _done(result: Any = None) -> asyncio.Future[Any]:
 
 
 class ListInput:
-    """Hands out the entries of a list; an `Input` and an `OrderedInput`.
+    """Delivers the entries of a list; an `Input` and an `OrderedInput`.
 
     Attributes:
-        topic: its name.
-        entries: payloads of each entry; the position is the index.
-        key_of: returns the key of a message; None if there are none.
-        acknowledged: the messages that are done, as (entry, index), in the order of their acknowledgement.
-        mark_delete: everything up to this entry is acknowledged.
-        is_connected: whether acknowledgements reach it.
+        topic: topic name.
+        entries: payloads of each entry, whose position is its index.
+        key_of: returns the key of a message, or None.
+        acknowledged: acknowledged messages as (entry, index), in order of acknowledgement.
+        mark_delete: entry up to which all entries are acknowledged.
+        is_connected: whether it receives acknowledgements.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ListInput:
         self._arrived = asyncio.Event()
 
     def begin_again(self) -> ListInput:
-        """Return it as the next instance finds it: with what is not acknowledged."""
+        """Return the input as the next instance sees it, with its unacknowledged entries."""
         again = ListInput(self.topic, self.entries, self.key_of)
         again.acknowledged, again.mark_delete = self.acknowledged, self.mark_delete
         again._due = [number for number in again._due if not self.is_done(number)]
@@ -144,9 +144,9 @@ class ListOutput:
     """Appends entries to a list; an `Output` and a `NumberedOutput`.
 
     Attributes:
-        messages: what was sent.
-        numbers: the highest number of each name.
-        holds_back: what is sent is not durable while this is set.
+        messages: sent messages.
+        numbers: highest sequence id per producer name.
+        holds_back: whether sent entries are not durable yet.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class ListOutput:
         return stored
 
     def release(self, holds_back: bool = False) -> None:
-        """Make durable what waits, and what comes unless it is to be held back."""
+        """Make waiting entries durable, and later ones too, unless they are to be held back."""
         self.holds_back = holds_back
         while self._waiting and not holds_back:
             future, store = self._waiting.pop(0)
@@ -201,7 +201,7 @@ class ListOutput:
 
 
 class Lists:
-    """One input and one output as `Endpoints`."""
+    """One input and one output, as `Endpoints`."""
 
     def __init__(self, source: ListInput, sink: ListOutput) -> None:
         self.source = source
@@ -221,7 +221,7 @@ class Lists:
 
 
 class FunctionHome:
-    """Where a function of the test itself is imported from."""
+    """Home of a function that a test defines."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.loading = Loading()

@@ -1,4 +1,4 @@
-"""A proxy that moves the entries of a topic to the end of a ledger's first million, as consumers see them."""
+"""A proxy that moves the entries of a topic to the end of a ledger's first million, as seen by consumers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LATEST = 2**63 - 1
 
 
 class ShiftingProxy(Proxy):
-    """Adds a number to the entry ids that consumers get, and takes it from those that they give.
+    """Adds a number to entry ids sent to consumers, and subtracts it from entry ids received from them.
 
-    Ledgers of two million entries cannot be written in a test; their positions can.
+    A test cannot write ledgers of two million entries, but it can use their positions.
     """
 
     def __init__(self, target_url: str, entries: int) -> None:

@@ -1,4 +1,4 @@
-"""A function with state, its topics and its table; the word count of Pulsar's documentation."""
+"""A function with state, with its topics and table: the word count of Pulsar's documentation."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def recount(texts: list[bytes]) -> dict[str, int]:
 
 
 async def has_error(instance: Instance, text: str) -> FunctionStatus | None:
-    """Return the status if it shows an error with a text."""
+    """Return the status if it contains an error with a string, else None."""
     status = await instance.status()
     return status if text in status.failureException else None
 
 
 @dataclass
 class Stateful:
-    """A function with state between an input and an output topic of its own.
+    """A function with state, and its input and output topic.
 
     Attributes:
-        tables: a client of the state store.
-        instances: what was started; the fixture stops it.
+        tables: client of the state store.
+        instances: started instances, which the fixture stops.
     """
 
     client: AsyncClient
@@ -72,7 +72,7 @@ class Stateful:
 
     @property
     def function(self) -> str:
-        """The name of the subscription, and of the table."""
+        """Name of the function, as used for subscription and table."""
         return f"public/default/{self.name}"
 
     def spec(
@@ -83,7 +83,7 @@ class Stateful:
         )
 
     async def start(self, spec: InstanceSpec) -> Instance:
-        """Start an instance and wait until it runs."""
+        """Start an instance, and wait until it is running."""
         instance = await self.runtime.start(spec)
         self.instances.append(instance)
 
@@ -102,14 +102,14 @@ class Stateful:
         return [message.data for message in await receive(self.client, f"{self.topic}-out", count)]
 
     async def backlog(self) -> int:
-        """The entries that are not acknowledged."""
+        """Return the number of unacknowledged entries."""
         return await backlog_of(self.server, f"{self.topic}-in", self.function)
 
     async def all_acknowledged(self) -> None:
         await no_backlog(self.server, f"{self.topic}-in", self.function)
 
     async def connect(self) -> None:
-        """Have an instance make its connection to the store."""
+        """Make an instance connect to the state store."""
         await self.send([[b"first"]])
         await self.all_acknowledged()
 

@@ -160,9 +160,9 @@ def process(text, context):
     await send_batches(client, f"{topic}-in", [[b"x"]])
     (message,) = await receive(client, f"{topic}-out", 1)
     reasons = [
-        "ValueError: partition 3 of ", "ValueError: 'other' is not an input of this function; it reads ",
+        "ValueError: partition 3 of ", "ValueError: 'other' is not an input of this function: expected one of ",
         "InvalidConfig: invalid partition '0': expected", "InvalidConfig: invalid topic of type int: expected a str",
-        "InvalidConfig: context.seek takes what context.get_message_id() returned, not NoneType",
+        "InvalidConfig: context.seek requires an id returned by context.get_message_id(), not NoneType",
         "InvalidTopicName: ", "'other' is not an input",
     ]  # fmt: skip
     for said, reason in zip(json.loads(message.data), reasons, strict=True):
@@ -317,6 +317,6 @@ def process(text, context):
     options = '{"exposePulsarAdminClientEnabled": true}'
     await send_batches(client, f"{topic}-in", [[b"x"]])
     await has_failed(refused, 1)
-    assert "needs exposePulsarAdminClientEnabled" in str((await refused.status()).latestUserExceptions)
+    assert "set exposePulsarAdminClientEnabled to true" in str((await refused.status()).latestUserExceptions)
     await start(replace(make_spec(code, name="allowed", customRuntimeOptions=options), admin_url=server.web_url))
     assert [message.data for message in await receive(client, f"{topic}-out", 1)] == [b"404 True"]

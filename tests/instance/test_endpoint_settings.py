@@ -122,7 +122,7 @@ async def test_a_sequence_id_beside_key_based_batches_is_refused_where_it_is_giv
     await send_batches(client, f"{topic}-in", [[b"x"]])
     await has_failed(instance, 1)
     (latest,) = (await instance.status()).latestUserExceptions
-    assert "batchBuilder KEY_BASED numbers messages by key; leave one of the two out" in latest.exceptionString
+    assert "batchBuilder KEY_BASED, which numbers messages by key: remove one of them" in latest.exceptionString
 
 
 async def test_threads_have_producers_of_their_own_where_that_is_asked_for(

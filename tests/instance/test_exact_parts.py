@@ -194,7 +194,7 @@ def test_an_entry_keeps_the_limit_with_everything_that_frames_its_messages(with_
 def test_a_message_that_fits_no_entry_is_refused_before_it_is_committed() -> None:
     properties = {"origin": "v" * (ENTRY_BYTES_MAX // 2)}
     request = PublishRequest("other", b"p" * (ENTRY_BYTES_MAX // 2), options={"properties": properties})
-    with pytest.raises(MessageTooLarge, match=f"for other exceeds the limit of {ENTRY_BYTES_MAX} bytes"):
+    with pytest.raises(MessageTooLarge, match=f"with key and properties, exceeds the limit of {ENTRY_BYTES_MAX} bytes"):
         made(result_at(3, [request]), [])
 
 

@@ -129,7 +129,7 @@ async def test_deduplication_that_was_switched_off_is_noticed_and_switched_on_ag
     await desk.look()
     assert Admin.policy
     (line,) = desk.said
-    assert f"deduplication of {TOPIC} was off" in line
+    assert f"deduplication of {TOPIC} was disabled" in line
 
 
 async def test_an_administration_that_is_away_ends_no_instance(admin_url: str) -> None:

@@ -184,7 +184,7 @@ def test_new_install_begins_with_no_modules(make_space: MakeSpace, tmp_path: Pat
 
 
 def test_package_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FunctionLoadError, match="is not there"):
+    with pytest.raises(FunctionLoadError, match="does not exist"):
         ImportSpace("k", tmp_path / "nothing").install()
     (tmp_path / "x.jar").touch()
     with pytest.raises(FunctionLoadError, match=r"neither a \.py file nor a directory"):

@@ -166,8 +166,8 @@ async def test_items_of_a_batch_fail_alone_and_come_again_alone(make_spec: MakeS
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [
-        (lambda texts: texts[1:], "was given 3 values and returned 2 items"),
-        (lambda texts: dict.fromkeys(texts), "was given 3 values and returned dict"),
+        (lambda texts: texts[1:], "received 3 values and returned 2 items"),
+        (lambda texts: dict.fromkeys(texts), "received 3 values and returned dict"),
         (lambda texts: 1 / 0, "ZeroDivisionError"),
     ],
 )

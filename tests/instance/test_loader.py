@@ -74,16 +74,16 @@ def test_kinds_of_functions(tmp_path: Any, code: str, class_name: str, takes_con
     ("code", "class_name", "expected"),
     [
         ("x = 7", "m.x", "names a int, not a class or function"),
-        ("def f(): pass", "m.f", r"takes \(\); it must take the message"),
+        ("def f(): pass", "m.f", r"takes \(\): it must accept the message"),
         ("def f(x, *, needed): pass", "m.f", r"takes \(x, needed\)"),
-        ("def f(x, y, z): return x", "m.f", r"takes \(x, y, z\); it must take the message"),
-        ("async def f(): pass", "m.f", r"takes \(\); it must take the message"),
-        ("class F:\n    async def process(self): pass", "m.F", r"takes \(\); it must take the message"),
+        ("def f(x, y, z): return x", "m.f", r"takes \(x, y, z\): it must accept the message"),
+        ("async def f(): pass", "m.f", r"takes \(\): it must accept the message"),
+        ("class F:\n    async def process(self): pass", "m.F", r"takes \(\): it must accept the message"),
         ("class F: pass", "m.F", "has no method process"),
-        ("class Other: pass", "m.F", "module 'm' has no 'F'; it has Other"),
+        ("class Other: pass", "m.F", "module 'm' has no 'F'; it defines Other"),
         ("", "m", "module 'm' has no 'process'; it defines no function or class"),
-        ("", "nowhere.f", "names module 'nowhere', which the package does not have"),
-        ("", "a.b.f", "names module 'a.b', which the package does not have"),
+        ("", "nowhere.f", "the package has no module 'nowhere'"),
+        ("", "a.b.f", "the package has no module 'a.b'"),
     ],
 )
 def test_what_cannot_be_called_is_refused(tmp_path: Any, code: str, class_name: str, expected: str) -> None:
@@ -159,7 +159,7 @@ def test_an_object_with_an_async_method_is_made_while_its_loop_runs(tmp_path: An
 
 @pytest.mark.parametrize("code", ["async def f(xs): return xs", "def f(xs): yield xs"])
 def test_a_batch_function_of_another_kind_too_is_refused(tmp_path: Any, code: str) -> None:
-    with pytest.raises(FunctionLoadError, match="marked by batch_function and is a"):
+    with pytest.raises(FunctionLoadError, match="decorated with batch_function but is a"):
         load(tmp_path, f"from magnetar import batch_function\n@batch_function\n{code}", "m.f")
 
 
@@ -188,7 +188,7 @@ def test_our_serdes_by_their_many_names(name: str, kind: type) -> None:
 @pytest.mark.parametrize(
     ("code", "name", "expected"),
     [
-        ("", "Json", "is not one of IdentitySerDe, JsonSerDe, PickleSerDe; a class of your own is module.Class"),
+        ("", "Json", "expected one of IdentitySerDe, JsonSerDe, PickleSerDe, or module.Class for your own class"),
         ("", "m.Json", "module 'm' has no 'Json'"),
         ("Json = 7", "m.Json", "names a int, not a class"),
         ("class Json:\n    def serialize(self, x): pass", "m.Json", "has no method deserialize"),
@@ -207,9 +207,9 @@ def test_step_that_takes_long_says_what_it_is_since_when_and_where() -> None:
         now_s += SHOWN_AFTER_S - 1
         assert loading.trouble() == ""
         now_s += 8
-        with loading.step("making an object of class slow.C"):
+        with loading.step("creating an instance of class slow.C"):
             assert loading.trouble() == ""
-        assert loading.trouble().startswith("importing module slow since 12 s; now at line ")
+        assert loading.trouble().startswith("importing module slow for 12 s; now at line ")
         assert "loader.py" in loading.trouble()
     assert loading.trouble() == ""
 

@@ -43,7 +43,7 @@ def test_file_of_a_third_user_is_no_log(tmp_path: Path) -> None:
     log = tmp_path / "f-0.log"
     log.write_text("of another\n")
     os.chown(log, 12345, 12345)
-    with pytest.raises(NotALog, match="neither of its directory's owner nor of this process's"):
+    with pytest.raises(NotALog, match="belongs neither to its directory's owner nor to this process's user"):
         open_log(log, os.O_RDONLY)
 
 

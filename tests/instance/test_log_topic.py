@@ -36,7 +36,7 @@ async def test_line_of_six_megabytes_arrives_cut_and_says_so(
             if text.startswith("xxx"):
                 break
     assert len(text) < MESSAGE_CHARACTERS_MAX + 200
-    assert "of 6000000 characters left out" in text
+    assert "of 6000000 characters omitted" in text
     await runtime.close()
 
 
@@ -85,7 +85,7 @@ async def test_message_that_is_refused_is_named_in_the_file(
     instance_log.write("INFO", "short")
 
     async def is_named() -> bool:
-        return "line 1 that logs did not take: " in instance_log.path.read_text() and client.sent == ["short"]
+        return "rejected line 1 for logs: " in instance_log.path.read_text() and client.sent == ["short"]
 
     await eventually(is_named, "name of what is missing")
     await log_topic.close()
@@ -113,7 +113,7 @@ async def test_what_waits_is_bounded_and_what_is_dropped_is_counted(
     client.room.set()
 
     async def is_told() -> bool:
-        return bool(client.sent) and "lines came too fast for this topic" in client.sent[-1]
+        return bool(client.sent) and "lines, too fast for this topic" in client.sent[-1]
 
     await eventually(is_told, "count of what is missing")
     assert sum(map(len, client.sent)) < WAITING_CHARACTERS_MAX + MESSAGE_CHARACTERS_MAX

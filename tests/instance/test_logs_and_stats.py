@@ -100,7 +100,7 @@ def test_traceback_is_cut_in_the_middle() -> None:
     error = ValueError("x" * 3 * TRACEBACK_CHARACTERS_MAX)
     text = format_error(error)
     assert len(text) < TRACEBACK_CHARACTERS_MAX + 100
-    assert "characters left out" in text
+    assert "characters omitted" in text
 
 
 def test_stats_count_and_keep_the_latest_exceptions() -> None:
@@ -175,7 +175,7 @@ def test_metrics_are_bounded_in_number_and_length() -> None:
     stats = InstanceStats(0.0)
     said = [stats.record(f"metric {number}", 1) for number in range(METRICS_MAX + 3)]
     assert [text for text in said if text] == [said[METRICS_MAX]]
-    assert f"the function has {METRICS_MAX} metrics already" in said[METRICS_MAX]
+    assert f"the function has reached the limit of {METRICS_MAX} metrics" in said[METRICS_MAX]
     assert stats.record("metric 0", 2) == ""
     metrics = stats.metrics()
     assert len(metrics.userMetrics) == 2 * METRICS_MAX
@@ -185,8 +185,8 @@ def test_metrics_are_bounded_in_number_and_length() -> None:
     assert math.isfinite(stats.metrics().userMetrics["user_metric_metric 1_sum"])
     for name, value, why in [
         ("a\udc80", 1, "metric name cannot be encoded as UTF-8"),
-        ("", 1, "is empty or cannot be printed"),
-        ("a\nb", 1, "is empty or cannot be printed"),
+        ("", 1, "expected a non-empty printable string"),
+        ("a\nb", 1, "expected a non-empty printable string"),
         ("m" * 257, 1, "metric name is 257 bytes long, above the limit of 256"),
         (5, 1, "invalid metric name 5: expected a str"),
         ("metric 0", math.nan, "invalid metric 'metric 0' nan: expected a finite number"),
@@ -226,7 +226,7 @@ def test_text_of_any_length_costs_a_bounded_amount_of_memory_and_disk(tmp_path: 
         finally:
             tracemalloc.stop()
         assert peak < 24 << 20, peak
-        assert f"of {len(text)} characters left out" in log.path.read_text()
+        assert f"of {len(text)} characters omitted" in log.path.read_text()
     assert log.path.stat().st_size < 2 << 20
     log.close()
 
@@ -234,7 +234,7 @@ def test_text_of_any_length_costs_a_bounded_amount_of_memory_and_disk(tmp_path: 
 def test_line_that_is_cut_says_how_much_is_missing() -> None:
     lines = bounded_lines("a\n" + "b" * (LINE_CHARACTERS_MAX + 5) + "\nc")
     assert lines[0] == "a"
-    assert lines[1].endswith(f"… 5 of {LINE_CHARACTERS_MAX + 5} characters left out")
+    assert lines[1].endswith(f"… 5 of {LINE_CHARACTERS_MAX + 5} characters omitted")
     assert lines[2] == "c"
 
 
@@ -251,7 +251,7 @@ def test_lines_are_bounded_and_nothing_is_cut_without_a_word(
     is_cut = len(text) > text_max or len(text.splitlines()) > lines_max or any(
         len(line) > line_max for line in text.splitlines()
     )  # fmt: skip
-    assert ("left out" in "\n".join(lines)) == is_cut
+    assert ("omitted" in "\n".join(lines)) == is_cut
     if not is_cut:
         assert lines == (text.splitlines() or [""])
 

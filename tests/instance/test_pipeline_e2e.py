@@ -235,7 +235,7 @@ async def test_large_outputs_are_split_and_too_large_ones_fail_alone(
     messages = await receive(client, f"{topic}-out", 5)
     assert [len(message.data) for message in messages] == [size for size in sizes if size < 6_000_000]
     status = await instance.status()
-    assert "output of 6000000 bytes exceeds the limit of" in status.latestUserExceptions[0].exceptionString
+    assert "output of 6000000 bytes exceeds the message size limit of" in status.latestUserExceptions[0].exceptionString
 
 
 CONTEXT = """

@@ -60,7 +60,7 @@ def test_time_in_which_nobody_could_look_does_not_count() -> None:
         assert not limit.look()
     line.now_s += 1000.0
     assert limit.look()
-    assert "its limit is 2 s (runTimeLimitMs)" in reasons[0]
+    assert "its limit of 2 s (runTimeLimitMs)" in reasons[0]
 
 
 KINDS = {
@@ -95,7 +95,7 @@ async def test_a_function_that_takes_too_long_ends_with_the_line(
         assert (await outputs.receive(30)).data == b"quick"
         await producer.send(b"slow")
         reason = await instance.wait()
-        assert "its limit is 1 s (runTimeLimitMs); now at line " in reason
+        assert "its limit of 1 s (runTimeLimitMs); now at line " in reason
         assert "user_code.py" in reason
     finally:
         await runtime.close()
@@ -115,7 +115,7 @@ async def test_an_async_call_that_takes_too_long_fails_alone(client: AsyncClient
         async def has_failed() -> bool:
             status = await instance.status()
             latest = [one.exceptionString for one in status.latestUserExceptions]
-            return any("cancelled after 1 s, its limit (runTimeLimitMs)" in one for one in latest)
+            return any("exceeded its limit of 1 s (runTimeLimitMs)" in one for one in latest)
 
         await until(has_failed)
         await producer.send(b"quick")

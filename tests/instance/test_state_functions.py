@@ -216,14 +216,14 @@ def process(text, context):
 
 async def test_wrong_calls_fail_the_message_with_a_clear_error(stateful: Stateful) -> None:
     wrong = {
-        "key": "TypeError: the key of a state is a str, not bytes",
+        "key": "TypeError: a state key must be a str, not bytes",
         "no key": "StateRefused: a state key must have 1 to 4096 bytes, not 0",
         "long key": "StateRefused: a state key must have 1 to 4096 bytes, not 5000",
         "wrong key": "TypeError",
         "half a character": "UnicodeEncodeError",
-        "amount": "TypeError: the amount of a counter is an int, not float",
-        "large amount": "OverflowError: amount 9223372036854775808 of a counter does not fit into 64 bits",
-        "value": "TypeError: the value of a state is str or bytes, not dict",
+        "amount": "TypeError: a counter amount must be an int, not float",
+        "large amount": "OverflowError: counter amount 9223372036854775808 exceeds 64 bits",
+        "value": "TypeError: a state value must be str or bytes, not dict",
         "large value": "1048577 bytes",
         "no counter": "StateRefused: state 't' is not a counter: it has 4 bytes, not 8",
         "no counter either": "StateRefused: state 'u' is not a counter: it has 4 bytes, not 8",

@@ -325,8 +325,8 @@ async def test_schema_that_does_not_fit_the_topic_keeps_the_instance_from_runnin
     for class_name, read, sink, expected in (
         ("receipt", "JSON", {}, f"input topic {topic}-in: IncompatibleSchema: "),
         ("receipt", "", {"schemaType": "JSON"}, f"output topic {topic}-out: IncompatibleSchema: "),
-        ("show", "AVRO", {}, f"{topic}-in has schema STRING, and the config says AVRO; set schemaType STRING"),
-        ("same", "", {"topic": f"{topic}-new", "schemaType": "JSON"}, f"takes the topic's schema, and {topic}-new has"),
+        ("show", "AVRO", {}, f"{topic}-in has schema STRING, but the config says AVRO: set schemaType STRING"),
+        ("same", "", {"topic": f"{topic}-new", "schemaType": "JSON"}, f"requires a schema on topic {topic}-new: "),
     ):
         spec = make_spec(CODE, f"user_code.{class_name}", source=source(topic, read), sink=sink)
         instance = await any_runtime.start(spec)

@@ -56,9 +56,9 @@ def test_one_metric_for_a_name_and_labels(metrics: UserMetrics) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda m: m.counter("1x"), "must be of letters"),
-        (lambda m: m.counter("a b"), "must be of letters"),
-        (lambda m: m.counter("x\n"), "must be of letters"),
+        (lambda m: m.counter("1x"), "expected letters"),
+        (lambda m: m.counter("a b"), "expected letters"),
+        (lambda m: m.counter("x\n"), "expected letters"),
         (lambda m: m.counter("x" * 257), "the limit is 256"),
         (lambda m: m.counter("x", {"le": "1"}), "reserved"),
         (lambda m: m.counter("x", {"fqfn": "1"}), "reserved"),
@@ -67,18 +67,18 @@ def test_one_metric_for_a_name_and_labels(metrics: UserMetrics) -> None:
         (lambda m: m.counter("x", {"a": 1}), "give a str"),
         (lambda m: m.counter("x", {"a": "\ud800"}), "surrogate"),
         (lambda m: m.counter("x", description="d" * 257), "the limit is 256"),
-        (lambda m: m.gauge("there"), "is a counter with labels a already, not a gauge without labels"),
+        (lambda m: m.gauge("there"), "is already a counter with labels a, not a gauge without labels"),
         (lambda m: m.counter("there", {"b": "1"}), "not a counter with labels b"),
-        (lambda m: m.histogram("x", buckets=()), "1 to 50 finite numbers"),
-        (lambda m: m.histogram("x", buckets=(2, 1)), "1 to 50 finite numbers"),
-        (lambda m: m.histogram("x", buckets=(1, math.inf)), "1 to 50 finite numbers"),
-        (lambda m: m.histogram("x", buckets=range(BUCKETS_MAX + 1)), "1 to 50 finite numbers"),
-        (lambda m: m.histogram("there too", buckets=(1,)), "must be of letters"),
-        (lambda m: m.histogram("times", buckets=(1, 3)), "with buckets|and buckets 1.0, 2.0 already"),
-        (lambda m: CounterValue().inc(-1), "cannot be increased by -1"),
-        (lambda m: CounterValue().inc(math.nan), "cannot be increased by nan"),
-        (lambda m: GaugeValue().set(math.inf), "cannot take inf"),
-        (lambda m: HistogramValue((1.0,)).observe(math.nan), "cannot take nan"),
+        (lambda m: m.histogram("x", buckets=()), "1 to 50 increasing finite numbers"),
+        (lambda m: m.histogram("x", buckets=(2, 1)), "1 to 50 increasing finite numbers"),
+        (lambda m: m.histogram("x", buckets=(1, math.inf)), "1 to 50 increasing finite numbers"),
+        (lambda m: m.histogram("x", buckets=range(BUCKETS_MAX + 1)), "1 to 50 increasing finite numbers"),
+        (lambda m: m.histogram("there too", buckets=(1,)), "expected letters"),
+        (lambda m: m.histogram("times", buckets=(1, 3)), "with buckets|and buckets 1.0, 2.0, not"),
+        (lambda m: CounterValue().inc(-1), "invalid counter increment -1"),
+        (lambda m: CounterValue().inc(math.nan), "invalid counter increment nan"),
+        (lambda m: GaugeValue().set(math.inf), "invalid gauge value inf"),
+        (lambda m: HistogramValue((1.0,)).observe(math.nan), "invalid histogram value nan"),
     ],
 )
 def test_what_prometheus_does_not_take_is_refused(
@@ -97,7 +97,7 @@ def test_beyond_the_limit_metrics_count_and_are_not_shown() -> None:
         metrics.counter("users", {"id": str(number)}).inc()
     assert len(list(metrics.records())) == SERIES_MAX
     (text,) = told
-    assert "publish to a topic" in text
+    assert "publish values such as user ids to a topic" in text
 
 
 def test_threads_lose_nothing(metrics: UserMetrics) -> None:

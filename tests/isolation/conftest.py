@@ -1,4 +1,4 @@
-"""A standalone that runs the code of each tenant as another system user, and functions that do what they are told."""
+"""A standalone that runs each tenant's code as a different system user, and functions that run code on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def user(name: str) -> SystemUser:
 
 @pytest.fixture(scope="session")
 def users() -> tuple[SystemUser, SystemUser]:
-    """Two system users; skips where this process cannot become them."""
+    """Two system users; skips if this process cannot switch to them."""
     if os.geteuid() != 0:
         pytest.skip("only root can switch users")
     try:
@@ -50,7 +50,7 @@ def users() -> tuple[SystemUser, SystemUser]:
 
 @pytest.fixture(scope="session")
 def open_directory(users: tuple[SystemUser, SystemUser]) -> Iterator[Path]:
-    """A directory that every user comes to, which those of pytest are not."""
+    """A directory accessible to every user, unlike pytest's temporary directories."""
     directory = Path(tempfile.mkdtemp(prefix="magnetar-test-"))
     directory.chmod(0o755)
     yield directory
@@ -59,7 +59,7 @@ def open_directory(users: tuple[SystemUser, SystemUser]) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def isolated(open_directory: Path, users: tuple[SystemUser, SystemUser]) -> Iterator[Server]:
-    """A standalone with a user for each of two tenants, whose environment and settings hold what nobody may find."""
+    """A standalone with one user for each of two tenants, and secrets in its environment and settings."""
     providers = open_directory / "providers"
     providers.mkdir()
     (providers / "vault_of_tests.py").write_text(PROVIDER)

@@ -1,4 +1,4 @@
-"""Input topics with subscriptions, and locks, in memory: what instances of functions need of a broker.
+"""In-memory input topics with subscriptions and locks: the broker features that function instances need.
 
 A subscription hands each message to one consumer at a time and again to another if the first goes; it begins where
 whoever makes it says. A lock has one holder until that lets go, dies, or has it taken away.
@@ -32,7 +32,7 @@ class Subscription:
 
 
 class World:
-    """Everything beside the logs."""
+    """All shared state apart from the logs."""
 
     def __init__(self) -> None:
         self.sent: dict[str, int] = {}
@@ -48,7 +48,7 @@ class World:
         self.changed = asyncio.Event()
 
     def publish(self, topic: str) -> int:
-        """Add a message; returns its index."""
+        """Add a message and return its index."""
         index = self.sent.get(topic, 0)
         self.sent[topic] = index + 1
         for (of, _), subscription in self.subscriptions.items():
@@ -58,7 +58,7 @@ class World:
         return index
 
     def subscribe(self, topic: str, name: str, *, is_earliest: bool) -> Subscription:
-        """Return a subscription, made where it is absent."""
+        """Return a subscription, created if absent."""
         found = self.subscriptions.get((topic, name))
         if found is None:
             begin = 0 if is_earliest else self.sent.get(topic, 0)
@@ -66,7 +66,7 @@ class World:
         return found
 
     def detach(self, consumer: SimulatedInstance) -> None:
-        """Take a consumer from wherever it is attached; what it held is handed out again."""
+        """Detach a consumer from all subscriptions; its unacknowledged messages are redelivered."""
         for subscription in self.subscriptions.values():
             if consumer in subscription.consumers:
                 subscription.consumers.discard(consumer)
@@ -77,12 +77,12 @@ class World:
         self._wake()
 
     def unlock(self, holder: SimulatedInstance) -> None:
-        """Give back a lock, if it is held."""
+        """Release a lock if it is held."""
         if self.locks.get(holder.lock) is holder:
             del self.locks[holder.lock]
 
     def delete(self, topic: str, name: str, *, is_forced: bool) -> bool:
-        """Delete a subscription; returns False while it is in use and that is not forced."""
+        """Delete a subscription; return False if it is in use and the deletion is not forced."""
         found = self.subscriptions.get((topic, name))
         if found is not None and found.consumers and not is_forced:
             return False
@@ -92,7 +92,7 @@ class World:
 
 
 class SimulatedInstance:
-    """One instance: locks, subscribes, processes and acknowledges, each after a while."""
+    """One instance: takes its lock, subscribes, processes and acknowledges, with a delay for each step."""
 
     def __init__(self, world: World, spec: InstanceSpec, chance: random.Random) -> None:
         self.key = spec.key
@@ -160,7 +160,7 @@ class SimulatedInstance:
         await asyncio.wait((self._work,))
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does."""
+        """Kill the instance, whatever it is doing."""
         self._work.cancel()
 
     def death(self) -> str:
@@ -179,7 +179,7 @@ class SimulatedInstance:
 
 
 class SimulatedRuntime:
-    """Starts them; all die with their worker."""
+    """Starts instances, which all die with their worker."""
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world = world

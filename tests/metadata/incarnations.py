@@ -1,4 +1,4 @@
-"""A story of functions that are created, used, deleted and created again under one name, while workers come and go.
+"""A story in which functions are created, used, deleted and recreated under one name while workers come and go.
 
 Invariants, checked after each answer and at the end:
 
@@ -37,7 +37,7 @@ LEASE_S = 3.0
 
 @dataclass
 class Incarnation:
-    """What must hold of one incarnation of a function.
+    """The requirements for one incarnation of a function.
 
     Attributes:
         uuid: of its record.
@@ -51,7 +51,7 @@ class Incarnation:
 
 
 class Incarnations(Story[WholeWorker]):
-    """One run: functions that are created, used and deleted again and again.
+    """One run, in which functions are repeatedly created, used and deleted.
 
     Attributes:
         answers: how many requests were carried out.
@@ -148,7 +148,7 @@ class Incarnations(Story[WholeWorker]):
     async def _until(
         self, name: FunctionName, what: str, done: str, call: Callable[[WholeWorker], Coroutine[Any, Any, object]]
     ) -> None:
-        """Ask workers until one answers that it is done, or was done."""
+        """Send a request to workers until one responds that it is or was carried out."""
         while True:
             worker = await self._somebody()
             self.note(f"{what} {name.name} asks {worker.member.worker_id}")

@@ -1,4 +1,4 @@
-"""What a log of function changes must be, told by a model that knows nothing of how the managers work.
+"""The expected log of function changes, computed by a model independent of the managers.
 
 The model folds every record that was ever written into a table of its own, by the strictest reading: a creation counts
 only where nothing is, any other record only on the version right before its own. What does not count must be the echo
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass
 class Call:
-    """One request as its caller saw it.
+    """One request as its caller observed it.
 
     Attributes:
         request: what was asked.
@@ -49,13 +49,13 @@ class Call:
 
     @property
     def key(self) -> str:
-        """The function's name."""
+        """Name of the function."""
         details = self.request.metadata.functionDetails
         return f"{details.tenant}/{details.namespace}/{details.name}"
 
 
 class Model:
-    """The table that a log makes, and how each function got there."""
+    """The table that results from a log, and the history of each function."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.table: dict[str, State] = {}
@@ -88,7 +88,7 @@ class Model:
         self.steps[key].append(Step(index, state))
 
     def check(self, call: Call) -> None:
-        """A call had the answer that the log justifies."""
+        """Check that the log justifies the answer to a call."""
         assert call.ended is not None, f"no answer: {call}"
         request, version = call.request, call.request.metadata.version
         index = self.applied.get(request.request_id)
@@ -105,7 +105,7 @@ class Model:
         assert any(reasons), f"refused without a reason: {call}, states {seen}"
 
     def check_seen(self, call: Call, shown: FunctionMetaData | None) -> None:
-        """A worker that answers with success shows what it answered, or what came of it since."""
+        """Check that a worker that reported success shows the result, or a later state."""
         index = self.applied.get(call.request.request_id)
         if index is None:
             return
@@ -114,7 +114,7 @@ class Model:
         assert state in since, f"answered, and not seen by who answers: {call}, shown {shown}"
 
     def _seen(self, call: Call) -> list[State | None]:
-        """Return the states of the function while the call was under way."""
+        """Return the states of the function during the call."""
         assert call.ended is not None
         steps = self.steps[call.key]
         before = [step for step in steps if step.index <= call.began][-1:]

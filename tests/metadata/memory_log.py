@@ -1,4 +1,4 @@
-"""Log in memory, as the storage of a replicated log."""
+"""An in-memory log, as the storage of a replicated log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.metadata.replicated_log import Apply, LogRecord, LogWriter, Positi
 
 
 class MemoryLog:
-    """Storage whose records come back at once, late, or without an answer to whoever wrote them.
+    """Storage that delivers records immediately, late, or without an answer to their writer.
 
     Attributes:
         fails_after_writing: the next append is written and raises.
@@ -49,7 +49,7 @@ class MemoryLog:
         return 1, len(self.records) - 1
 
     async def lead(self, log: ReplicatedLog) -> None:
-        """Have a worker lead that holds this log, as `Leadership` does."""
+        """Make the worker that holds this log the leader, as `Leadership` does."""
         self.log = log
         await log.open("leader")
         await log.catch_up()
@@ -57,7 +57,7 @@ class MemoryLog:
 
 
 class _Writer:
-    """One opening of the log."""
+    """One open handle of the log."""
 
     def __init__(self, storage: MemoryLog) -> None:
         self._storage = storage

@@ -1,4 +1,4 @@
-"""The real broker under the workers of a story, with what disturbs them."""
+"""The real broker under the workers of a story, with its disturbances."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Killable:
         self._client = client
 
     def kill(self) -> None:
-        """End a client whose connection is cut at the same time."""
+        """Close the client in the background; its connection is cut at the same time."""
         self._broker.later(self._client.close())
 
 
 class RealBroker:
-    """A broker in the test's own loop, and an observer of its metadata topic."""
+    """A broker in the test's event loop, and an observer of its metadata topic."""
 
     def __init__(self, service: BrokerService) -> None:
         assert service.broker_url
@@ -62,7 +62,7 @@ class RealBroker:
         await self._observer.close()
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the story; its errors are part of what goes wrong in it."""
+        """Run work in the background, ignoring errors of Magnetar, which are part of the disturbance."""
 
         async def quietly() -> None:
             with contextlib.suppress(MagnetarError):
@@ -73,7 +73,7 @@ class RealBroker:
         task.add_done_callback(self._tasks.discard)
 
     async def look(self) -> None:
-        """Return when `records` holds everything that the topic does."""
+        """Wait until `records` contains everything in the topic."""
         async with self._looking, asyncio.timeout(LOOK_S):
             while True:
                 try:
@@ -88,7 +88,7 @@ class RealBroker:
             self.records.append(Record(position, message.key, message.data, dict(message.properties)))
 
     def client(self, link: Link) -> tuple[AsyncClient, _Killable]:
-        """Return a worker's client, and what kills it."""
+        """Return a worker's client, and a function that kills it."""
         client = AsyncClient(self._url)
         return client, _Killable(self, client)
 
@@ -105,7 +105,7 @@ class RealBroker:
         return (await self._service.topic(parse_topic_name(COORDINATE))).stats()
 
     def cut(self, link: Link) -> None:
-        """Close the connection on which a worker takes part and writes."""
+        """Close the connection that a worker uses for the election and for writing."""
         mine = (link.member.consumer_name, f"{link.member.worker_id}-")
         for connection in list(self._service.connections):
             names = [*(one.name for one in connection.consumers.values())]
@@ -114,7 +114,7 @@ class RealBroker:
                 connection.abort()
 
     def turn(self) -> None:
-        """Have a stranger take part for a moment: it leads nobody, and moves the choice."""
+        """Let an unrelated consumer join briefly: it leads no worker, but changes the active consumer."""
         self.later(self._stranger(Member(f"stranger{next(self._strangers)}", "h", 1)))
 
     async def _stranger(self, member: Member) -> None:
@@ -130,12 +130,12 @@ class RealBroker:
                     topic.begin_compaction()
 
     def roll(self) -> None:
-        """Unload the topics: their clients come back to new ledgers."""
+        """Unload the topics: their clients reconnect to new ledgers."""
         for topic in TOPICS:
             self.later(self._service.unload_topic(parse_topic_name(topic)))
 
     def junk(self, key: str | None, value: bytes) -> None:
-        """Write into the metadata topic as a stranger."""
+        """Write to the metadata topic as an unrelated client."""
         self.later(self._write(key, value))
 
     async def _write(self, key: str | None, value: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A story of requests to the function metadata; every answer is kept for the model."""
+"""A story of requests to the function metadata; all answers are recorded for the model."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ANSWERED_S = 300.0
 
 
 class RecordedScene(Scene, Protocol):
-    """A broker that also shows what its metadata topic ever held."""
+    """A broker that also shows the complete history of its metadata topic."""
 
     records: list[Record]
 
     async def look(self) -> None:
-        """Return when `records` holds everything that the topic does."""
+        """Wait until `records` contains everything in the topic."""
 
     def junk(self, key: str | None, value: bytes) -> None:
-        """Write into the metadata topic as a stranger."""
+        """Write to the metadata topic as an unrelated client."""
 
 
 class Requests(Story[Worker]):
-    """One run: callers that ask workers for changes of a few functions."""
+    """One run: callers that request changes of a few functions from workers."""
 
     mishaps_per_s = 1.5
 
@@ -74,7 +74,7 @@ class Requests(Story[Worker]):
                 worker = await self._somebody()
 
     async def _try(self, worker: Worker, call: Call) -> None:
-        """Ask one worker; without an answer the same request goes to another."""
+        """Send a request to one worker; if it does not answer, send the same request to another."""
         name = worker.member.worker_id
         self.note(f"{call.request.request_id} asks {name}")
         try:

@@ -1,4 +1,4 @@
-"""What the workers' logs and their election need of a broker, in memory, with every delay and mishap drawn by chance.
+"""An in-memory broker for the workers' logs and their election, with random delays and faults.
 
 It keeps the contract that the real broker keeps: one exclusive producer per topic, gone with its connection, fenced by
 a successor's epoch; records of a connection land in their order, and one whose receipt was lost is sent again after a
@@ -46,7 +46,7 @@ KEEP_ALIVE_S = 2.0
 
 
 class Record(NamedTuple):
-    """One message of a topic, and which connection wrote it."""
+    """One message of a topic."""
 
     position: Position
     key: str | None
@@ -55,17 +55,17 @@ class Record(NamedTuple):
 
     @property
     def message_id(self) -> MessageId:
-        """What a reader knows it by."""
+        """Position of the message, by which readers identify it."""
         return MessageId(*self.position)
 
     @property
     def data(self) -> bytes:
-        """The payload, by a message's name for it."""
+        """Payload of the message, under the attribute name of real messages."""
         return self.value
 
 
 class Topic:
-    """All records that ever were, and the compacted view of the older ones."""
+    """All records ever written, and the compacted view of the older ones."""
 
     def __init__(self, ledgers: Callable[[], int]) -> None:
         self.records: list[Record] = []
@@ -87,18 +87,18 @@ class Topic:
         return position
 
     def roll(self) -> None:
-        """Begin a new ledger."""
+        """Start a new ledger."""
         self._ledger, self._entries = self._ledgers(), itertools.count()
 
     def compact(self) -> None:
-        """Keep the last record of each key, deletions too, and none without a key."""
+        """Retain the last record of each key, including deletions, and no record without a key."""
         if self.records:
             last = {record.key: record for record in self.records if record.key is not None}
             self._view = sorted(last.values())
             self._horizon = self.records[-1].position
 
     def after(self, position: Position) -> Record | None:
-        """Return what a reader of the compacted view gets next."""
+        """Return the next record for a reader of the compacted view."""
         if position < self._horizon:
             found = next((record for record in self._view if record.position > position), None)
             if found is not None:
@@ -107,7 +107,7 @@ class Topic:
         return next((record for record in self.records if record.position > tail), None)
 
     def last(self) -> Position:
-        """Return the last position that a reader of the compacted view can get."""
+        """Return the last position available to a reader of the compacted view."""
         last = self.records[-1].position if self.records else BEGINNING
         if last <= self._horizon:
             return self._view[-1].position if self._view else BEGINNING
@@ -135,13 +135,13 @@ class Link:
     heard: asyncio.Queue[tuple[int, bool]] = field(default_factory=asyncio.Queue)
 
     async def to_broker(self) -> None:
-        """What leaves the worker while it is not frozen takes its time; nothing leaves a dead one."""
+        """Wait for the delay of data to the broker; continues only while the worker is neither frozen nor dead."""
         await self.thawed.wait()
         self._check()
         await asyncio.sleep(self.chance.expovariate(100))
 
     async def to_worker(self) -> None:
-        """What comes from the broker."""
+        """Wait for the delay of data from the broker."""
         await asyncio.sleep(self.chance.expovariate(100))
         await self.thawed.wait()
         self._check()
@@ -152,7 +152,7 @@ class Link:
 
 
 class Broker:
-    """Topics, connections, and who is active."""
+    """Topics, connections and the active consumer."""
 
     def __init__(self, chance: random.Random, log: str) -> None:
         """Begin empty.
@@ -171,20 +171,20 @@ class Broker:
         self.records = self._log.records
 
     async def look(self) -> None:
-        """Return: `records` always holds everything."""
+        """Return immediately: `records` is always complete."""
 
     def junk(self, key: str | None, value: bytes) -> None:
-        """Write into the log as a stranger."""
+        """Write to the log as an unrelated client."""
         self._log.add(key, value, {})
 
     def topic(self, name: str) -> Topic:
-        """Return a topic, made with its first use."""
+        """Return a topic, created on first use."""
         if name not in self._topics:
             self._topics[name] = Topic(lambda: next(self._ledgers))
         return self._topics[name]
 
     def roll(self) -> None:
-        """Begin new ledgers everywhere, as a broker does that was killed."""
+        """Start new ledgers in all topics, as a broker does after a crash."""
         for topic in self._topics.values():
             topic.roll()
 
@@ -205,17 +205,17 @@ class Broker:
             self.elect()
 
     def join(self, link: Link) -> None:
-        """Take a consumer of the failover subscription."""
+        """Remove a consumer from the failover subscription."""
         self.participants.append(link)
         self.elect(link)
 
     def turn(self) -> None:
-        """Make another participant the active one, as a join may."""
+        """Make another participant the active consumer, as a join may do."""
         self._turns += 1
         self.elect()
 
     def elect(self, newcomer: Link | None = None) -> None:
-        """Tell everybody about a change, and a newcomer in any case."""
+        """Notify all consumers of a change; a new consumer is always notified."""
         before = self._active
         count = len(self.participants)
         self._active = self.participants[self._turns % count] if count else None
@@ -224,7 +224,7 @@ class Broker:
             link.heard.put_nowait((link.generation, link is self._active))
 
     def client(self, link: Link) -> tuple[AsyncClient, Client]:
-        """Return a worker's client, and what kills it."""
+        """Return a worker's client, and a function that kills it."""
         client = Client(self, link)
         return cast("AsyncClient", client), client
 
@@ -241,7 +241,7 @@ class Broker:
         return stats
 
     def _stats(self) -> dict[str, Any]:
-        """Return the part of the topic's statistics that a roster is read from."""
+        """Return the topic statistics from which a roster is read."""
         names = [{"consumerName": link.member.consumer_name} for link in self.participants]
         active = self._active.member.consumer_name if self._active else ""
         return {"subscriptions": {SUBSCRIPTION: {"activeConsumerName": active, "consumers": names}}}
@@ -256,7 +256,7 @@ class _Pending:
 
 
 class Producer:
-    """An exclusive producer; what it is given lands one after the other."""
+    """An exclusive producer that writes its records in order."""
 
     def __init__(self, topic: Topic, link: Link) -> None:
         self.link = link
@@ -269,7 +269,7 @@ class Producer:
         self.pump: asyncio.Task[None] = asyncio.create_task(self._run())
 
     async def send(self, value: bytes, *, key: str, properties: Mapping[str, str] | None = None) -> MessageId:
-        """Write one record and wait for its receipt, for a while."""
+        """Write one record and wait for its receipt, with a timeout."""
         return await self.send_nowait(value, key=key, properties=properties)
 
     def send_nowait(
@@ -315,7 +315,7 @@ class Producer:
             _settle(item.receipt, MessageId(*position))
 
     async def _reconnect(self) -> bool:
-        """Come back after a cut; False once another producer has taken over."""
+        """Reconnect after a cut; return False if another producer has taken over."""
         while self._generation != self.link.generation:
             await asyncio.sleep(self.link.chance.uniform(0.01, 0.3))
             generation = self.link.generation
@@ -335,7 +335,7 @@ class Producer:
             _settle(item.receipt, error)
 
     async def close(self) -> None:
-        """Let go of the topic."""
+        """Release the topic."""
         self._fail(ClosedError("the producer is closed"))
         self.pump.cancel()
         await self.link.to_broker()
@@ -358,7 +358,7 @@ def _give_up(receipt: asyncio.Future[MessageId]) -> None:
 
 
 class Reader:
-    """Reads the compacted view from a position on, and goes on behind it."""
+    """Reads the compacted view from a position on, and then the records after it."""
 
     def __init__(self, topic: Topic, link: Link, position: Position) -> None:
         self._topic = topic
@@ -378,7 +378,7 @@ class Reader:
             await self._topic.changed.wait()
 
     async def last_message_id(self) -> MessageId:
-        """Return where the topic ends."""
+        """Return the end position of the topic."""
         await self._link.to_broker()
         last = self._topic.last()
         await self._link.to_worker()
@@ -397,7 +397,7 @@ class Client:
         self._producers: list[Producer] = []
 
     async def create_producer(self, topic: str, config: ProducerConfig) -> Producer:
-        """Take a topic for writing."""
+        """Open a topic for writing."""
         assert config.access_mode == "Exclusive"
         generation = self._link.generation
         await self._link.to_broker()
@@ -414,20 +414,20 @@ class Client:
         return producer
 
     async def create_reader(self, topic: str, start: MessageId, config: ReaderConfig) -> Reader:
-        """Read a topic behind a position."""
+        """Read a topic after a position."""
         assert config.read_compacted
         await self._link.to_broker()
         await self._link.to_worker()
         return Reader(self._broker.topic(topic), self._link, (start.ledger_id, start.entry_id))
 
     def kill(self) -> None:
-        """End what the client does by itself."""
+        """Stop the client's background tasks."""
         for producer in self._producers:
             producer.pump.cancel()
 
 
 async def participate(broker: Broker, link: Link, on_active_change: Callable[[bool], None]) -> None:
-    """Take part in the election, again after each cut, until cancelled."""
+    """Take part in the election, and rejoin after each cut, until cancelled."""
     while True:
         await link.to_broker()
         generation = link.generation

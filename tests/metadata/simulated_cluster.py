@@ -1,4 +1,4 @@
-"""Workers without instances: the real managers of metadata, schedule, membership and leadership, on some broker.
+"""Workers without instances: the real managers of metadata, schedule, membership and leadership, on any broker.
 
 What leads, tails, hands over and decides is the real code; the network between the workers is not, and the broker
 behind them need not be.
@@ -36,21 +36,21 @@ ASSIGNMENTS = CONFIG.topic(CONFIG.assignments_topic)
 
 
 class WorkerKilled(Exception):
-    """The worker died while it was asked."""
+    """The worker died during a request."""
 
 
 class Connection(Protocol):
-    """A worker's client, as the test sees it."""
+    """A worker's client, as seen by the test."""
 
     def kill(self) -> None:
-        """End what it does by itself."""
+        """Stop the client's background tasks."""
 
 
 class Ground(Protocol):
     """The broker under the workers."""
 
     def client(self, link: Link) -> tuple[AsyncClient, Connection]:
-        """Return a worker's client, and what kills it."""
+        """Return a worker's client, and a function that kills it."""
 
     async def enter(self, link: Link, client: AsyncClient, hear: Hear, spawn: Spawn) -> Participation:
         """Take part in the election."""
@@ -63,7 +63,7 @@ class Ground(Protocol):
 
 
 class SimulatedWorker:
-    """One incarnation of a worker: started, asked, killed."""
+    """One incarnation of a worker, which can be started, queried and killed."""
 
     leadership: Leadership
     scheduling: Scheduling
@@ -84,14 +84,14 @@ class SimulatedWorker:
         return f"{self.member.worker_id}(is_ready={self.is_ready.is_set()}, {is_leading=}, {assignments=})"
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something that ends with this worker."""
+        """Run a task that ends with this worker."""
         task = asyncio.create_task(work)
         self.tasks[task] = None
         task.add_done_callback(self.tasks.pop)
         return task
 
     def start(self) -> None:
-        """Start, without waiting until it is ready."""
+        """Start the worker without waiting until it is ready."""
         self.spawn(self._start())
 
     async def _start(self) -> None:
@@ -112,10 +112,10 @@ class SimulatedWorker:
         self.is_ready.set()
 
     def _start_instances(self) -> None:
-        """Follow the assignments, where there are instances."""
+        """Follow the assignments, if the worker has instances."""
 
     def kill(self) -> None:
-        """`kill -9`: nothing is said to anybody; the broker sees the connections close."""
+        """`kill -9`: nobody is notified; the broker sees the connections close."""
         self.link.is_dead = True
         self.link.thawed.set()
         self._close()
@@ -124,7 +124,7 @@ class SimulatedWorker:
         self._broker.cut(self.link)
 
     def _close(self) -> None:
-        """End what its client does by itself."""
+        """Stop the client's background tasks."""
 
     async def ask(self, work: Coroutine[Any, Any, Any]) -> None:
         """Carry out a request, as a REST call to this worker would.
@@ -187,7 +187,7 @@ class Worker(SimulatedWorker):
 
 
 class Network:
-    """REST between the workers: late, lost on the way there, lost on the way back."""
+    """REST between the workers, where requests are late and requests or responses are lost."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -195,7 +195,7 @@ class Network:
         self.is_mishap_free = False
 
     def transport(self) -> httpx.AsyncBaseTransport:
-        """Return what carries requests of one worker to the others."""
+        """Return the transport for requests of one worker to the others."""
 
         async def send(request: httpx.Request) -> httpx.Response:
             await self._delay()
@@ -241,7 +241,7 @@ def read_request(request: httpx.Request) -> FunctionRequest:
 
 
 def is_refusal(exc: Exception) -> bool:
-    """Whether an answer is the leader's own no, which asking again cannot change."""
+    """Return whether an answer is the leader's own rejection, which a retry cannot change."""
     if isinstance(exc, RequestRefused):
         return exc.status < 500
     return isinstance(exc, (OutOfDate, FunctionExists))

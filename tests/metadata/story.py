@@ -1,4 +1,4 @@
-"""A story: workers, what is asked of them, and what befalls them, drawn from a seed."""
+"""A story: workers, requests to them and faults, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Scene(Ground, Protocol):
         """Compact the topics."""
 
     def roll(self) -> None:
-        """Begin new ledgers, as after a restart."""
+        """Start new ledgers, as after a restart."""
 
 
 class Story(Generic[W]):
-    """Workers and what befalls them; what is asked, and what must hold, is a subclass's.
+    """Workers and their faults; subclasses define the requests and the invariants.
 
     Attributes:
         chance: draws everything.
@@ -50,15 +50,15 @@ class Story(Generic[W]):
         self._scene = broker
 
     def note(self, what: str) -> None:
-        """Keep what happens for whoever reads a failure."""
+        """Record an event for failure reports."""
         self.events.append(f"{asyncio.get_running_loop().time():.3f} {what}")
 
     def tail(self) -> str:
-        """What happened last."""
+        """Return the most recent events."""
         return "\n".join(self.events[-100:])
 
     async def play(self) -> None:
-        """Run until the last answer, and check everything."""
+        """Run until the last answer, then check everything."""
         for number in range(WORKERS):
             self.workers.append(self._start(number))
         mishaps = asyncio.create_task(self._mishaps())
@@ -75,11 +75,11 @@ class Story(Generic[W]):
 
     @abstractmethod
     async def _ask_all(self) -> None:
-        """Ask everything of the workers."""
+        """Send all requests to the workers."""
 
     @abstractmethod
     def _make_worker(self, member: Member) -> W:
-        """Return a worker that is not started."""
+        """Return a worker that has not been started."""
 
     @abstractmethod
     def _kinds(self) -> list[Kind]:
@@ -93,7 +93,7 @@ class Story(Generic[W]):
         """Prepare `_is_quiet`."""
 
     def _check_all(self) -> None:
-        """Check what must hold in the end."""
+        """Check the invariants at the end."""
 
     def _start(self, number: int) -> W:
         worker = self._make_worker(Member(f"w{number}", "h", 1000 + number))
@@ -143,7 +143,7 @@ class Story(Generic[W]):
         worker.link.thawed.set()
 
     async def _frozen(self, worker: W, for_s: float) -> None:
-        """Let the time pass for which a worker is frozen."""
+        """Wait while a worker is frozen; cut its connection once the keep-alive time has passed."""
         await asyncio.sleep(min(for_s, KEEP_ALIVE_S))
         if for_s > KEEP_ALIVE_S:
             self._scene.cut(worker.link)
@@ -164,7 +164,7 @@ class Story(Generic[W]):
             self._scene.cut(worker.link)
 
     async def _calm_down(self) -> None:
-        """No more mishaps; whoever is frozen goes on, whoever was killed comes back; then all agree."""
+        """Stop all faults, resume frozen workers and restart killed ones, then wait until all agree."""
         self.network.is_mishap_free = True
         for number, worker in enumerate(self.workers):
             worker.link.thawed.set()
@@ -181,6 +181,6 @@ class Story(Generic[W]):
 
     @property
     def _is_led(self) -> bool:
-        """Whether all workers are ready and one of them leads."""
+        """Return whether all workers are ready and one of them leads."""
         is_ready = all(worker.is_ready.is_set() for worker in self.workers)
         return is_ready and sum(worker.metadata.log.is_leading for worker in self.workers) == 1

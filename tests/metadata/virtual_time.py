@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer instead of waiting: thirty seconds of timeouts take no time at all.
+"""An event loop whose clock jumps to the next timer instead of waiting, so that long timeouts take no time.
 
 Only for code that waits for nothing but its own loop: sockets would be overtaken. A thread's work runs at once.
 """
@@ -12,14 +12,14 @@ from typing import Any
 
 
 class _Jump(selectors.DefaultSelector):
-    """Looks for events without waiting, and says how long it should have waited."""
+    """A selector that polls for events without blocking, and records how long it would have waited."""
 
     def __init__(self) -> None:
         super().__init__()
         self.skipped_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready now."""
+        """Return the events that are ready."""
         if timeout is None:
             raise RuntimeError("every task waits for another, and no timer is left: a deadlock")
         self.skipped_s += max(timeout, 0.0)
@@ -34,11 +34,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jump)
 
     def time(self) -> float:
-        """Return the virtual seconds since the beginning."""
+        """Return the virtual seconds since the start."""
         return self._jump.skipped_s
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run a function in this thread; the future has its result, or what it raised."""
+        """Run a function in this thread; return a future with its result or exception."""
         future = self.create_future()
         try:
             future.set_result(func(*args))

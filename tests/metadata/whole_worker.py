@@ -1,4 +1,4 @@
-"""A worker's real parts over a broker and instances in memory; what a killed one was at ends with it."""
+"""A worker's real parts on an in-memory broker and instances; killing a worker ends all its work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _worker: contextvars.ContextVar[WholeWorker | None] = contextvars.ContextVar("wo
 
 
 def register_tasks() -> None:
-    """Have every task of the running loop belong to the worker in whose work it was made, however it was made."""
+    """Make every task of the running loop belong to the worker that created it, directly or indirectly."""
 
     def make(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
         context = options.get("context")
@@ -49,7 +49,7 @@ def register_tasks() -> None:
 
 
 class SimulatedAdmin:
-    """A worker's way to the broker's REST interface."""
+    """A worker's connection to the broker's REST interface."""
 
     def __init__(self, broker: Broker, link: Link, world: World) -> None:
         self._broker = broker
@@ -100,11 +100,11 @@ class SimulatedAdmin:
         return answer
 
     async def compact(self, topic: str) -> None:
-        """Not here."""
+        """Do nothing: compaction is not simulated."""
 
 
 class SimulatedClient(Client):
-    """A worker's client, which also subscribes."""
+    """A worker's client that can also subscribe."""
 
     def __init__(self, broker: Broker, link: Link, world: World, worker: WholeWorker) -> None:
         super().__init__(broker, link)
@@ -172,7 +172,7 @@ class WholeWorker(SimulatedWorker):
         self._client.kill()
 
     def kill_instances(self) -> None:
-        """What the zygote does when this worker has been stopped for too long."""
+        """Do what the zygote does when this worker has been stopped for too long."""
         for one in self.running():
             one.kill()
 

@@ -1,4 +1,4 @@
-"""The official Python client against a broker: ours, and Apache Pulsar, which proves the tests themselves right."""
+"""Runs the official Python client against our broker, and against Apache Pulsar to validate the tests themselves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def official_log(tmp_path_factory: pytest.TempPathFactory) -> pulsar.FileLogger:
-    """The client's log goes into a file: on the console it would bury the results."""
+    """Write the client's log to a file: on the console it would bury the results."""
     log_file: Path = tmp_path_factory.mktemp("official-client") / "client.log"
     return pulsar.FileLogger(pulsar.LoggerLevel.Info, str(log_file))
 
@@ -49,7 +49,7 @@ def admin(broker: Broker) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic of this test's own."""
+    """A topic for this test only."""
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     return f"persistent://public/default/{name}-{uuid.uuid4().hex[:8]}"
 

@@ -1,4 +1,4 @@
-"""Few words for what most of these tests do with the official client."""
+"""Shortcuts for common operations of the official client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SILENCE_MS = 300  # long enough for a wrong delivery on loopback, short enough t
 def send_all(
     producer: pulsar.Producer, payloads: Iterable[bytes], *, within_s: float = RECEIPT_S, **options: Any
 ) -> list[Any]:
-    """Send without waiting for each receipt; return the message ids in order once all receipts are there."""
+    """Send without waiting for each receipt; return the message ids in order when all receipts have arrived."""
     ids: list[Any] = []
     failures: list[Any] = []
     payloads = list(payloads)
@@ -36,7 +36,7 @@ def send_all(
 
 
 def receive_all(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[pulsar.Message]:
-    """Receive exactly `count` messages, acknowledging each."""
+    """Receive exactly `count` messages and acknowledge each."""
     messages = []
     for _ in range(count):
         message = consumer.receive(RECEIVE_MS)
@@ -51,7 +51,7 @@ def datas(messages: Sequence[pulsar.Message]) -> list[bytes]:
 
 
 def is_silent(consumer: pulsar.Consumer) -> bool:
-    """True if nothing arrives for a while."""
+    """Return whether no message arrives for a while."""
     try:
         message = consumer.receive(SILENCE_MS)
     except pulsar.Timeout:
@@ -60,7 +60,7 @@ def is_silent(consumer: pulsar.Consumer) -> bool:
 
 
 def read_available(reader: pulsar.Reader) -> list[bytes]:
-    """Everything from the reader's position to the end of the topic."""
+    """Read all messages from the reader's position to the end of the topic."""
     found = []
     while reader.has_message_available():
         found.append(reader.read_next(RECEIVE_MS).data())
@@ -68,5 +68,5 @@ def read_available(reader: pulsar.Reader) -> list[bytes]:
 
 
 def position(message_id: Any) -> tuple[int, int]:
-    """Ledger and entry of a message id."""
+    """Return the ledger and entry of a message id."""
     return message_id.ledger_id(), message_id.entry_id()

@@ -1,4 +1,4 @@
-"""A process of its own that sends small requests to a server all the time, and says how long the slowest one took.
+"""A separate process that constantly sends small requests to a server and reports the longest latency.
 
 Run with the server's address: ``http://…`` is asked for a small page, ``bk://…`` for a key of a state table. Each line
 of standard input is answered with the longest latency since the last one, in milliseconds.

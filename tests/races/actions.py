@@ -1,4 +1,4 @@
-"""What clients and administrators do in one incarnation of the broker, drawn from its seed."""
+"""Random actions of clients and administrators during one incarnation of the broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = (
 
 
 class Actions:
-    """The actions of one incarnation; how likely each is, is drawn once."""
+    """The actions of one incarnation, with random probabilities."""
 
     def __init__(self, incarnation: Incarnation) -> None:
         self._incarnation = incarnation
@@ -38,7 +38,7 @@ class Actions:
         self._actions = [(action, incarnation.rng.choice((0.2, 1.0, 3.0))) for action in self._all_actions()]
 
     def act(self) -> None:
-        """Do one of them."""
+        """Perform one action."""
         action = self._incarnation.rng.choices(
             [action for action, _ in self._actions], [weight for _, weight in self._actions]
         )[0]

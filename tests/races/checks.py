@@ -1,4 +1,4 @@
-"""What must hold in every incarnation of the broker."""
+"""Invariants of every incarnation of the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check(incarnation: Incarnation) -> None:
-    """After each step: nobody has what the broker took away, and an owner is alone."""
+    """Check after a step: no client has what the broker took away, and exclusive owners are alone."""
     assert not incarnation.loop.failures, incarnation.loop.failures
     assert any(incarnation.faults) or not incarnation.errors.seen, "\n".join(incarnation.errors.seen)
     by_topic: dict[str, list[Any]] = {}
@@ -46,7 +46,7 @@ def _check_attached(incarnation: Incarnation, peer: Peer, consumer: PeerConsumer
 
 
 def check_settled(incarnation: Incarnation) -> None:
-    """Once nothing happens any more: nobody waits without a reason."""
+    """Check after all activity has ended: no client is waiting without a reason."""
     assert not incarnation.admin, f"never ended: {list(incarnation.admin.values())}"
     for peer in incarnation.peers:
         if peer.is_gone or peer.connection.is_closed:

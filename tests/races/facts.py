@@ -1,4 +1,4 @@
-"""What clients were promised of a topic, as far as a crash must not take it back."""
+"""Promises to clients about a topic that a crash must not break."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from magnetar.wire.position import Position
 
 @dataclass
 class Facts:
-    """The promises about one topic name. Whatever a deletion under way may concern is no promise.
+    """The promises about one topic name, except those that a pending deletion may affect.
 
     Attributes:
-        receipts: bodies of entries that were confirmed, by position.
-        subscriptions: durable ones that exist for certain.
-        acknowledged: positions whose acknowledgement was confirmed, by subscription.
-        under_deletion: requests that delete the topic and are not answered.
-        leaving: requests under way that delete a subscription, by its name.
-        moving: requests under way that move one back.
-        dead_ledgers: ids of ledgers that went with a deleted topic of this name.
-        is_there: the topic exists for certain.
-        removals: how often a request to delete the topic or one of its subscriptions was begun or answered; a creation
-            that saw one of both meanwhile may have been undone.
+        receipts: bodies of confirmed entries, by position.
+        subscriptions: durable subscriptions that certainly exist.
+        acknowledged: positions with confirmed acknowledgements, by subscription.
+        under_deletion: pending requests that delete the topic.
+        leaving: pending requests that delete a subscription, by its name.
+        moving: pending requests that move a subscription back.
+        dead_ledgers: ids of ledgers deleted with a topic of this name.
+        is_there: whether the topic certainly exists.
+        removals: number of started or answered requests that delete the topic or one of its subscriptions; a creation
+            during which this changes may have been undone.
     """
 
     receipts: dict[Position, bytes] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Facts:
         self.moving[name] -= 1
 
     def topic_may_go(self) -> set[int]:
-        """A deletion begins; returns the ledgers that go with it."""
+        """Record the start of a deletion, and return the ledgers that it deletes."""
         self.removals += 1
         self.under_deletion += 1
         ledgers = {position.ledger_id for position in self.receipts}
@@ -85,7 +85,7 @@ class Facts:
             self.dead_ledgers |= ledgers
 
     def restarted(self) -> None:
-        """Nothing is under way any more."""
+        """Record a restart, after which no requests are pending."""
         self.under_deletion = 0
         self.leaving.clear()
         self.moving.clear()

@@ -1,4 +1,4 @@
-"""What the broker waits for, held until a test releases it: the journal, other work on the disk, the metadata store."""
+"""Hold work of the broker until a test releases it: the journal, other disk work, and the metadata store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Task = Callable[[], None]
 
 
 class HeldLanes:
-    """The lanes of a storage whose threads do one piece of work when told so."""
+    """Lanes of a storage whose threads do one piece of work on request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hand_over: Task, write_turn: Task) -> None:
         self._loop = loop
@@ -64,7 +64,7 @@ class HeldLanes:
         pass
 
     def write(self) -> None:
-        """One turn of the writer."""
+        """Run the writer once."""
         self.wakes -= 1
         self._write_turn()
 
@@ -84,12 +84,12 @@ class HeldWatch:
 
 
 class HeldStore:
-    """A metadata store in memory whose operations take effect, in their order, when told so.
+    """An in-memory metadata store whose operations take effect in order, on request.
 
     Attributes:
-        records: what is durable.
-        queue: the operations to come.
-        fails: asked before each operation whether it fails; None for never.
+        records: durable records.
+        queue: pending operations.
+        fails: returns whether an operation fails; None if none fails.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, records: dict[str, Record] | None = None) -> None:
@@ -140,7 +140,7 @@ class HeldStore:
         pass
 
     def release(self) -> None:
-        """Let the next operation take effect and be answered."""
+        """Execute and answer the next operation."""
         self.queue.popleft()()
 
     async def _held(self, act: Callable[[], T]) -> T:

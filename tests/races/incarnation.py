@@ -1,8 +1,8 @@
-"""One incarnation of a broker under a seeded schedule, from its start to a crash.
+"""Run one incarnation of a broker with a seeded schedule, from its start to a crash.
 
 Each step of the schedule is one of: run the next callback of the loop; let the disk, the metadata store or a peer's
-bytes come on by one piece; let time pass to the next timer; have a client or an administrator do something. Which of
-them are likely is drawn anew for each incarnation, so that some hold the disk for long, others the metadata store.
+bytes advance by one piece; advance the time to the next timer; perform an action of a client or an administrator. The
+probabilities are random for each incarnation, so that some delay the disk for long, and others the metadata store.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STORAGE = StorageConfig(
 CONFIG = BrokerConfig(broker_port=0, failover_delay_s=0.05)
 MAX_STEPS = 200_000
 SETTLING_S = 45.0
-"""Longer than the slowest answer takes: a few checks of a peer's liveness, one after the other."""
+"""Longer than the slowest reply: a few successive checks of a peer's liveness."""
 
 
 class _Errors(logging.Handler):
@@ -58,28 +58,28 @@ class _Errors(logging.Handler):
 
 
 class Faults(NamedTuple):
-    """What fails in an incarnation, beside its end."""
+    """Failures during an incarnation, besides the crash at its end."""
 
     metadata: bool = False
     disk: bool = False
 
 
 class Incarnation:
-    """A broker from start to crash.
+    """Return whether a reply may never arrive: a producer is queued, or the consumer of the acks was closed.
 
     Args:
-        rng: draws the schedule.
-        disk: where the storage is.
-        records: what the metadata store holds.
-        facts: what clients were promised, by topic; goes on from one to the next.
-        faults: whether the metadata store and the disk fail now and then.
-        settings: of the broker, other than `CONFIG` has them.
+        rng: selects the steps.
+        disk: directory of the storage.
+        records: content of the metadata store.
+        facts: promises to clients, by topic; passed on to the next incarnation.
+        faults: whether metadata store and disk fail now and then.
+        settings: broker settings that differ from `CONFIG`.
 
     Attributes:
-        peers: the clients, those that are gone too.
-        fenced: topics of which somebody has tried to take possession by force.
-        admin: what administrators have begun and not finished, and what it is.
-        errors: what the broker has logged as errors.
+        peers: all clients, including disconnected ones.
+        fenced: topics that a client has tried to take over exclusively.
+        admin: pending requests of administrators.
+        errors: errors logged by the broker.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Incarnation:
         self.trace.append(f"{self.steps:6} {text}")
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine with everything released."""
+        """Run a coroutine with all gates open."""
         task = self.loop.create_task(work)
         while not task.done():
             if self.loop.is_ready:
@@ -174,7 +174,7 @@ class Incarnation:
         peer.deliver(self.rng.choice((1, 1, 2, 5)))
 
     def play(self, actions: int) -> None:
-        """Take steps until so many actions were begun."""
+        """Run steps until a number of actions were started."""
         while actions:
             choices: list[tuple[str, Callable[[], None], float]] = [
                 (name, release, self._weights[name]) for name, release in self._gates().items() if release is not None
@@ -189,7 +189,7 @@ class Incarnation:
             self._step(name, do)
 
     def settle(self) -> None:
-        """Release everything, then let time pass, until nothing happens any more."""
+        """Open all gates, then advance the time, until all activity has ended."""
         self.store.fails = None
         self.disk.failures.clear()
         until_s = self.loop.time() + SETTLING_S
@@ -204,7 +204,7 @@ class Incarnation:
                 return
 
     def hold(self, *held: str) -> None:
-        """Release everything but these gates, without letting time pass, until nothing happens any more."""
+        """Open all gates but these, without advancing the time, until all activity has ended."""
         while True:
             gates = [(name, release) for name, release in self._gates().items() if release is not None]
             free = [release for name, release in gates if name not in held]
@@ -216,11 +216,11 @@ class Incarnation:
                 return
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Begin something; it goes on with the steps."""
+        """Start a coroutine, which advances with the steps."""
         return self.loop.create_task(work)
 
     def stop(self) -> None:
-        """Stop the broker as a signal does, whatever is under way."""
+        """Stop the broker as a signal does, regardless of pending work."""
         self.note("stop")
         self._run(self.broker.stop())
         assert not self.broker.tasks, f"{self.broker.tasks} still run"
@@ -244,7 +244,7 @@ class Incarnation:
         assert error is None or isinstance(error, MagnetarError), f"{what} ended by {error!r}"
 
     def end(self) -> None:
-        """Stop without any goodbye."""
+        """Crash the broker."""
         logging.getLogger("magnetar").removeHandler(self.errors)
         for peer in self.peers:
             peer.forget()

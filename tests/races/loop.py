@@ -1,9 +1,9 @@
-"""An event loop in which a test decides what happens next: no sockets, no threads, a clock that it sets.
+"""An event loop whose next event is selected by a test, without sockets and threads, and with a settable clock.
 
-Design: callbacks run in the order in which they were given, one for each `step`, as asyncio promises. What comes from
-outside (bytes of a peer, the disk, the metadata store) is put in by the test between any two of them, which is all that
-threads and sockets can do to a real loop. So each order that is possible here is possible there, and every await is
-held as long as the test does not release what it waits for.
+Design: callbacks run in the order in which they were scheduled, one per `step`, as asyncio promises. The test injects
+external events (bytes of a peer, the disk, the metadata store) between any two callbacks, as threads and sockets can do
+in a real loop. So each order that is possible here is possible there, and an await is held until the test releases the
+event that it waits for.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class _Server:
 
 
 class SteppedLoop(asyncio.BaseEventLoop):
-    """The loop; it counts as running as long as it is open.
+    """An event loop, which counts as running while it is open.
 
     Attributes:
-        accept: makes the protocol of a new connection, once somebody listens.
-        failures: what asyncio would have logged: exceptions that nobody took.
-        jobs: what was given to threads; the test runs it.
+        accept: creates the protocol of a new connection, once a server is listening.
+        failures: exceptions that were never retrieved, which asyncio would log.
+        jobs: work for threads, which the test runs.
     """
 
     _ready: Any
@@ -81,7 +81,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
 
     @property
     def is_ready(self) -> bool:
-        """Whether a callback can run."""
+        """Return whether a callback is ready."""
         while self._ready and self._ready[0]._cancelled:
             self._ready.popleft()
         return bool(self._ready)
@@ -92,14 +92,14 @@ class SteppedLoop(asyncio.BaseEventLoop):
 
     @property
     def next_timer_s(self) -> float | None:
-        """When the next timer is due; None without timers."""
+        """Return the time of the next timer, or None."""
         while self._scheduled and self._scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
             heapq.heappop(self._scheduled)._scheduled = False
         return self._scheduled[0].when() if self._scheduled else None
 
     def advance(self) -> None:
-        """Set the clock to the next timer and make what is due then ready."""
+        """Advance the clock to the next timer, and make due callbacks ready."""
         due_s = self.next_timer_s
         assert due_s is not None
         self._now_s = max(self._now_s, due_s)
@@ -109,7 +109,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
             self._ready.append(handle)
 
     def end(self) -> None:
-        """Cancel every task, run what is left, and close."""
+        """Cancel all tasks, run remaining callbacks, and close the loop."""
         for _ in range(100):
             tasks = asyncio.all_tasks(self)
             for task in tasks:

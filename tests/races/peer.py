@@ -1,4 +1,4 @@
-"""A client that speaks the protocol in bytes and notes what it was told; its frames arrive when the test says so."""
+"""A client that speaks the protocol in bytes and records the replies; a test decides when its frames arrive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXCLUSIVE_MODES = (
 
 @dataclass
 class PeerProducer:
-    """A producer as its client sees it: ``opening``, ``waiting``, ``ready``, ``closing`` or ``closed``."""
+    """A producer's state at the client: ``opening``, ``waiting``, ``ready``, ``closing`` or ``closed``."""
 
     id: int
     topic: str
@@ -42,7 +42,7 @@ class PeerProducer:
 
 @dataclass
 class PeerConsumer:
-    """A consumer as its client sees it: ``opening``, ``attached``, ``closing`` or ``closed``."""
+    """A consumer's state at the client: ``opening``, ``attached``, ``closing`` or ``closed``."""
 
     id: int
     topic: str
@@ -55,7 +55,7 @@ class PeerConsumer:
 
 @dataclass
 class Request:
-    """A request that waits for its answer."""
+    """A request without a reply."""
 
     kind: str
     producer: PeerProducer | None = None
@@ -65,19 +65,19 @@ class Request:
 
     @property
     def may_wait(self) -> bool:
-        """Whether no answer has to come: a producer is queued, or the consumer was closed and its acks are void."""
+        """Return whether a reply may never arrive: a producer is queued, or the consumer of the acks was closed."""
         if self.kind == "ACK":
             return self.consumer is not None and self.consumer.state == "closed"
         return self.producer is not None and self.producer.state == "waiting"
 
 
 class Peer(asyncio.Transport):
-    """One client on one connection, which is this transport.
+    """A client with one connection, which is this transport.
 
     Attributes:
-        outbox: frames that have not arrived at the broker.
-        requests: those without an answer, by id.
-        is_deaf: it never answers a PING, so that the broker takes it for dead when somebody wants what it holds.
+        outbox: frames that have not reached the broker.
+        requests: requests without a reply, by id.
+        is_deaf: whether it never answers a PING, so that the broker considers it dead.
     """
 
     def __init__(self, incarnation: Incarnation, number: int, *, is_deaf: bool) -> None:
@@ -135,7 +135,7 @@ class Peer(asyncio.Transport):
             self.connection.connection_lost(None)
 
     def forget(self) -> None:
-        """Everything this client waited for or had is over; what it asked to be deleted may be."""
+        """Drop all requests and resources of this client; topics that it asked to delete may be deleted."""
         self.is_gone = True
         self.requests.clear()
         self.outbox.clear()
@@ -147,7 +147,7 @@ class Peer(asyncio.Transport):
         return bool(self.outbox) and self.is_read and not self._is_closing
 
     def deliver(self, frames: int) -> None:
-        """Let the broker read so many frames in one go."""
+        """Deliver a number of frames to the broker in one batch."""
         self.connection.data_received(b"".join(self.outbox.popleft() for _ in range(min(frames, len(self.outbox)))))
 
     def leave(self) -> None:
@@ -315,7 +315,7 @@ class Peer(asyncio.Transport):
             self._drop(producer)
 
     def _drop(self, producer: PeerProducer) -> None:
-        """Forget the requests of a producer that the broker has closed: a client asks anew."""
+        """Drop the requests of a producer closed by the broker, because the client repeats them."""
         for id_, request in list(self.requests.items()):
             if request.producer is producer and request.kind == "PRODUCER":
                 del self.requests[id_]

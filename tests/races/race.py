@@ -1,4 +1,4 @@
-"""A few incarnations of one broker, each ended by a power failure, and what must have survived it."""
+"""Run several incarnations of one broker, each ended by a power failure, and check which data survived."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GATES = ("journal", "background", "read", "thread", "metadata", "bytes", "releas
 
 
 def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
-    """Run one seed; raises AssertionError with the seed and the last steps. Returns how much happened."""
+    """Run one seed, and return statistics; raises AssertionError with the seed and the last steps."""
     rng = random.Random(seed)
     disk = SimulatedDisk(seed)
     records: dict[str, Record] = {}

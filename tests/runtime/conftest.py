@@ -1,4 +1,4 @@
-"""The fixtures of instances."""
+"""Fixtures for tests of runtimes."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ async def test_status_names_how_the_message_ended_the_process(
 
     async def is_told() -> bool:
         found = [one.exceptionString for one in (await manager.status(KEY)).latestSystemExceptions]
-        return any("ended the process in try 2 of 2: the process exited with exit code 7" in text for text in found)
+        return any("ended the process in attempt 2 of 2: the process exited with exit code 7" in text for text in found)
 
     await until(is_told)
 

@@ -107,10 +107,10 @@ async def test_killed_process_is_reported(runtime: ProcessRuntime, make_spec: Ma
         (
             "import nothing_like_this",
             "user_code.process",
-            "No module named 'nothing_like_this'; put it into the package",
+            "No module named 'nothing_like_this': add it to the package",
         ),
         ("def other(text): pass", "user_code.process", "module 'user_code' has no 'process'; it has other"),
-        ("", "elsewhere.process", "names module 'elsewhere', which the package does not have"),
+        ("", "elsewhere.process", "the package has no module 'elsewhere'"),
         ("class C:\n    def __init__(self): raise KeyError('k')", "user_code.C", "KeyError: 'k'"),
         ("class C: pass", "user_code.C", "class user_code.C has no method process"),
         ("def process(a, b, c): pass", "user_code.process", "takes (a, b, c)"),
@@ -302,7 +302,7 @@ async def test_without_the_official_client_functions_run_and_the_rest_says_what_
     await runtime.start(make_spec(WITHOUT_OFFICIAL))
     await producer.send(b"x")
     text = (await outputs.receive(30)).data.decode()
-    assert text.count("install the official client: pip install pulsar-client") == 2
+    assert text.count("install the official client for everything else: pip install pulsar-client") == 2
 
 
 async def test_modules_of_the_package_win_over_ours(
@@ -322,7 +322,7 @@ async def test_modules_of_the_package_win_over_ours(
     await runtime.start(spec)
     await producer.send(b"x")
     assert (await outputs.receive(30)).data == b"uew"
-    assert "'queue' of the package has the name of a standard library module" in spec.log_file.read_text()
+    assert "'queue' of the package is hidden by a standard library module" in spec.log_file.read_text()
 
 
 async def test_control_service_speaks_pulsars_grpc(runtime: ProcessRuntime, make_spec: MakeSpec) -> None:

@@ -157,7 +157,8 @@ async def test_threads_refuse_requirements_that_are_not_python_alone(
     async def has_failed() -> bool:
         reason = (await manager.status("public/default/f:0")).failureException
         return (
-            f"bring the extension module greeting_parts/fast{EXTENSION_SUFFIXES[0]}, and functions in threads" in reason
+            f"include the extension module greeting_parts/fast{EXTENSION_SUFFIXES[0]}, but functions in threads"
+            in reason
         )
 
     await until(has_failed)
@@ -171,8 +172,8 @@ async def test_what_cannot_be_installed_is_named_in_status(
     async def has_failed() -> bool:
         status = await manager.status("public/default/f:0")
         return (
-            "FunctionLoadError: requirements.txt of the package cannot be installed: No matching distribution found for"
-            " greeting-parts==3.0; correct it, put wheels for Python"
+            "FunctionLoadError: cannot install requirements.txt of the package: No matching distribution found for"
+            " greeting-parts==3.0; fix it, put wheels for Python"
         ) in status.failureException
 
     await until(has_failed)
@@ -185,7 +186,9 @@ async def test_what_the_environment_has_in_another_version_is_refused(
     monkeypatch.setattr(Installer, "_run_pip", unpack)
     (tmp_path / "requirements.txt").write_text("pytest==0.0.1")
     installations = Installations(lasting_installer(tmp_path / "data"))
-    with pytest.raises(FunctionLoadError, match=r"function t/n/f requires pytest 0\.0\.1, and .* which comes first"):
+    with pytest.raises(
+        FunctionLoadError, match=r"function t/n/f requires pytest 0\.0\.1, but .* which takes precedence"
+    ):
         await installations.of("t/n/f", tmp_path, lambda _: None)
     assert await installations.of("t/n/f", tmp_path / "wheels", lambda _: None) is None
 
@@ -239,7 +242,7 @@ async def test_an_installation_that_is_killed_leaves_nothing_that_counts(
     orphan = int(written.read_text())
     try:
         assert Installer(there).find(requirements) is None
-        with pytest.raises(FunctionLoadError, match="another process has been at it"):
+        with pytest.raises(FunctionLoadError, match="another process has been installing it"):
             Installer(there, timeout_s=0).install(requirements)
         Installer(there).remove_others(())
         assert written.with_suffix("").joinpath("half.py").is_file(), "taken from pip, which still writes"

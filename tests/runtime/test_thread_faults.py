@@ -122,11 +122,11 @@ async def test_sys_exit_fails_its_message_only(
 @pytest.mark.parametrize(
     ("code", "class_name", "expected"),
     [
-        ("import threading; threading.Event().wait(60)", "user_code.process", "importing module user_code since "),
+        ("import threading; threading.Event().wait(60)", "user_code.process", "importing module user_code for "),
         (
             "import threading\nclass C:\n    def __init__(self): threading.Event().wait(60)",
             "user_code.C",
-            "making an object of class user_code.C since ",
+            "creating an instance of class user_code.C for ",
         ),
     ],
 )

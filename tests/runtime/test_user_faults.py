@@ -239,7 +239,7 @@ async def test_log_stays_bounded_and_says_what_was_cut(worker: Worker, what: str
     assert await worker.call(topic, "x") == b"done"
     log_file = instance.spec.log_file
     if "child" not in what:
-        assert "characters left out" in log_file.read_text()
+        assert "characters omitted" in log_file.read_text()
     sizes = [path.stat().st_size for path in (log_file, rotated(log_file)) if path.exists()]
     assert sum(sizes) < 21 * MIB
     assert psutil.Process(instance.process_id).memory_info().rss < 300 * MIB

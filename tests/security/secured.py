@@ -1,4 +1,4 @@
-"""A broker that asks who comes and decides what they may, and a worker beside it whose handlers do nothing."""
+"""A broker with authentication and authorization, and a worker beside it whose handlers do nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOTHING: Any = None
 
 @dataclass
 class Secured:
-    """What runs, and a client of its web port."""
+    """The running broker and worker, and a client for the web port."""
 
     service: BrokerService
     namespaces: Namespaces
@@ -52,25 +52,25 @@ class Secured:
     async def call(
         self, role: str | None, method: str, path: str, body: Any = NOTHING, original: str | None = None
     ) -> httpx.Response:
-        """Ask as a role, with its token."""
+        """Send a request as a role, with its token."""
         headers = {"authorization": f"Bearer {token(role)}"}
         if original is not None:
             headers["x-original-principal"] = original
         return await self.send(method, path, headers, body)
 
     async def send(self, method: str, path: str, headers: dict[str, str], body: Any = NOTHING) -> httpx.Response:
-        """Ask with these headers, the path as it stands."""
+        """Send a request with these headers and an unmodified path."""
         url = httpx.URL(self.web_url).copy_with(raw_path=path.encode())
         more = {} if body is None else {"json": body}
         return await self.http.request(method, url, headers=headers, **more)
 
     async def superuser(self, method: str, path: str, body: Any = NOTHING) -> None:
-        """Have something done that must succeed."""
+        """Send a request that must succeed."""
         answer = await self.call("superuser", method, path, body)
         assert answer.is_success, (method, path, answer.status_code, answer.text)
 
     async def connect(self, role: str | None, original: str = "") -> Raw:
-        """Return a connection of a role."""
+        """Open a connection as a role."""
         raw = await Raw.open(self.service.port)
         more = {"original_principal": original} if original else {}
         raw.send(
@@ -82,7 +82,7 @@ class Secured:
 
 
 def worker_tables() -> Iterator[Any]:
-    """The routes of a worker, with handlers that do nothing."""
+    """The routes of a worker with handlers that do nothing."""
     functions: Any = SimpleNamespace(of=lambda kind: SimpleNamespace(component=kind))
     connectors = [ConnectorRoutes(functions.of(kind), NOTHING, NOTHING, NOTHING) for kind in (SOURCE, SINK)]
     parts: tuple[Any, ...] = (
@@ -98,7 +98,7 @@ def worker_tables() -> Iterator[Any]:
 
 
 def _done(_: WorkerCall) -> None:
-    """Answer 204."""
+    """Respond with 204."""
 
 
 async def _metrics() -> bytes:
@@ -109,7 +109,7 @@ async def _metrics() -> bytes:
 async def secured(
     directory: Path, authorization: AuthorizationSettings = SETTINGS, **security: Any
 ) -> AsyncIterator[Secured]:
-    """Run a broker, and a worker to which it passes on what belongs to functions."""
+    """Run a broker, and a worker to which it forwards requests for functions."""
     settings = ServerSecurity(
         enabled=True, providers=(PROVIDER_TOKEN,), token_secret_key=data_url(SECRET),
         proxy_roles=authorization.proxy_roles, **security,
@@ -139,7 +139,7 @@ async def secured(
 
 
 async def make_golden_world(broker: Secured) -> None:
-    """Make what the recordings were made on: tenant sec, namespace sec/ns, its grants and topics."""
+    """Create what the recordings require: tenant sec, namespace sec/ns, its grants and topics."""
     tenant = {"adminRoles": ["tenantadmin"], "allowedClusters": ["standalone"]}
     namespace = "/admin/v2/namespaces/sec/ns"
     await broker.superuser("PUT", "/admin/v2/tenants/sec", tenant)

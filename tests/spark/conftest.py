@@ -1,4 +1,4 @@
-"""A broker in this process for the tests without Spark; a broker process and one Spark session for those with it."""
+"""An in-process broker for tests without Spark; a broker process and one Spark session for tests with Spark."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ collect_ignore = [] if find_spec("pyspark") and find_spec("pyarrow") else list(N
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that need the extra without it; on the build server only those whose make target installs none."""
+    """Skip tests whose extra is not installed; on the build server, only in make targets that do not install it."""
     for item in items:
         if "session" in getattr(item, "fixturenames", ()) and item.path.parent == HERE:
             item.add_marker(pytest.mark.timeout(IN_SESSION_S), append=False)
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class SmallLedgers(OurBroker):
-    """A broker whose topics get a new ledger every few entries."""
+    """A broker whose topics roll over to a new ledger every few entries."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         super().__init__(directory, StorageConfig(max_ledger_entries=LEDGER_ENTRIES), **settings)
@@ -84,7 +84,7 @@ class SmallLedgers(OurBroker):
         self.call(self.service.delete_topic(parse_topic_name(topic), force=True))
 
     def trim(self, topic: str) -> list[int]:
-        """Delete all ledgers but the last; return which."""
+        """Delete all ledgers except the last and return the deleted ones."""
 
         async def trim() -> list[int]:
             return await (await self.service.topic(parse_topic_name(topic))).log.trim(0, 0)
@@ -92,7 +92,7 @@ class SmallLedgers(OurBroker):
         return self.call(trim())
 
     def backlogs(self, topic: str) -> dict[str, int]:
-        """Messages that each subscription has not acknowledged."""
+        """Return the number of unacknowledged messages per subscription."""
 
         async def stats() -> dict[str, Any]:
             return (await self.service.topic(parse_topic_name(topic))).stats()
@@ -100,7 +100,7 @@ class SmallLedgers(OurBroker):
         return {name: one["msgBacklog"] for name, one in self.call(stats())["subscriptions"].items()}
 
     def unsubscribe(self, topic: str, subscription: str) -> None:
-        """Delete a subscription that has no consumer."""
+        """Delete a subscription without consumers."""
 
         async def unsubscribe() -> None:
             await (await self.service.topic(parse_topic_name(topic))).subscriptions[subscription].delete(force=True)
@@ -125,7 +125,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallLedgers]:
 
 
 class Background:
-    """An event loop in a thread, for what tests run beside blocking code."""
+    """An event loop in a thread, for work that runs beside blocking test code."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -142,7 +142,7 @@ class Background:
 
 
 class BadNetwork:
-    """A proxy in the background, worked by blocking calls."""
+    """A proxy in the background, controlled by blocking calls."""
 
     def __init__(self, background: Background, proxy: Proxy) -> None:
         self._background = background
@@ -160,7 +160,7 @@ class BadNetwork:
         self._background.loop.call_soon_threadsafe(self._proxy.cut)
 
     def cut_after_sends(self, count: int) -> None:
-        """Cut the connection on which so many more SENDs have passed."""
+        """Cut the connection after that many more SENDs."""
         self._proxy.cut_after_sends = count
 
     def hold(self) -> None:
@@ -206,7 +206,7 @@ def spark_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture(scope="session")
 def master(request: pytest.FixtureRequest) -> Master:
-    """This machine's cores, or a standalone cluster for the tests that ask for it by `spark_cluster.ON_CLUSTER`."""
+    """Run on this machine's cores, or on a standalone cluster for tests marked `spark_cluster.ON_CLUSTER`."""
     if getattr(request, "param", None) is None:
         return LOCAL
     workers: SparkCluster = request.getfixturevalue("spark_workers")
@@ -215,7 +215,7 @@ def master(request: pytest.FixtureRequest) -> Master:
 
 @pytest.fixture(scope="session")
 def session(master: Master, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """One JVM for all tests of this process, of which PySpark has one at a time; it takes some ten seconds to start."""
+    """Start the only JVM of this test process, which takes about ten seconds; PySpark supports one at a time."""
     from magnetar.spark.session import SessionConfig, open_session
 
     directory = tmp_path_factory.mktemp("spark")

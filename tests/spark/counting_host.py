@@ -1,4 +1,4 @@
-"""A host of Spark functions whose runs count numbers by Spark.
+"""A host of Spark functions that count numbers with Spark.
 
 Where a file ``slow`` lies beside the function its tasks wait until it is gone; they make a file ``begun``. As `LATE`
 it sees the end of its JVM later than a run that fails of that, as may happen on a busy machine.

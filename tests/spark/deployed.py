@@ -1,4 +1,4 @@
-"""Spark functions deployed with the command line, as a user does it: created, triggered, and what became of them."""
+"""Deploys Spark functions from the command line as a user does: creates and triggers them, and reads their results."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def process(message):
 
 
 class Place(Protocol):
-    """Where functions are deployed; a `Server` is one."""
+    """The target of a deployment; `Server` is one."""
 
     @property
     def web_url(self) -> str:
-        """Of the REST interface."""
+        """URL of the REST interface."""
 
     @property
     def service_url(self) -> str:
-        """Of the broker."""
+        """URL of the broker."""
 
 
 def functions(place: Place, *arguments: str) -> Answer:
@@ -50,7 +50,7 @@ def create(place: Place, name: str, code: Path, function: str, *flags: str) -> A
 
 
 def run_of(place: Place, name: str) -> dict[str, Any]:
-    """The record of the latest run."""
+    """Return the record of the latest run."""
     status = functions(place, "status", "--name", name, "--instance-id", "0").ok().json()
     run: dict[str, Any] = status["run"]
     return run
@@ -61,17 +61,17 @@ def outputs(place: Place, name: str) -> list[bytes]:
 
 
 def numbers(begin: int, end: int, batch: int) -> list[list[bytes]]:
-    """Decimal numbers, so many to an entry."""
+    """Return decimal numbers, ``batch`` per entry."""
     return [[b"%d" % number for number in range(first, first + batch)] for first in range(begin, end, batch)]
 
 
 def host(server: Server) -> psutil.Process:
-    """The process in which the server's Spark functions run."""
+    """Return the process that runs the server's Spark functions."""
     return next(one for one in descendants(server.pid) if one.cmdline()[:1] == ["magnetar spark host"])
 
 
 def slow_function(directory: Path, name: str) -> Path:
-    """Write `SLOW` to a file."""
+    """Write the code `SLOW` to a file."""
     code = directory / f"{name}.py"
     code.write_text(SLOW.format(directory=str(directory)))
     return code

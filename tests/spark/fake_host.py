@@ -1,4 +1,4 @@
-"""A host of Spark functions without Spark: its functions do what files in a directory of theirs tell them to.
+"""A host of Spark functions without Spark: files in the function's directory control its functions.
 
 ``broken``: loading fails with the file's text. ``slow``: loading takes until the file is gone. ``tasks``: of a run;
 each waits for a file ``go`` that says ``all`` or a number above its own. ``deaf``: the run ignores cancel.

@@ -1,4 +1,4 @@
-"""Functions as the host runs them, without host and worker: specs, and drivers in processes of their own."""
+"""Runs functions as the host does, without host or worker: specs, and drivers in separate processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ finally:
 def make_spec(
     directory: Path, broker: Broker, state_url: str, code: str, *, output: str = "out", **details: Any
 ) -> InstanceSpec:
-    """Return the spec of a function from topic ``in``; its file is ``user_code.py``."""
+    """Return the spec of a function that reads topic ``in``; its code file is ``user_code.py``."""
     directory.mkdir(parents=True, exist_ok=True)
     package = directory / "user_code.py"
     package.write_text(code)
@@ -94,7 +94,7 @@ def make_spec(
 
 
 class Driver:
-    """A run in a process of its own; its JVM and Python workers end with it."""
+    """A run in a separate process; its JVM and Python workers end with it."""
 
     def __init__(self, directory: Path, spec: InstanceSpec, run_id: str, master: Master = LOCAL) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -113,24 +113,24 @@ class Driver:
         self.kill()
 
     def has_reached(self, stage: str) -> bool:
-        """Whether the run said so, or is over."""
+        """Return whether the run reported this, or has ended."""
         return stage in self.log.read_text().splitlines() or self.process.poll() is not None
 
     def wait(self, timeout_s: float = 400) -> dict[str, Any]:
-        """Return how the run ended."""
+        """Return the result of the run."""
         assert self.process.wait(timeout_s) == 0, self.log.read_text()[-4000:]
         found: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
         return found
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process, as a crash would."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 class Lab:
-    """Makes functions with topics of their own, and runs them."""
+    """Creates functions with separate topics and runs them."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Lab:
 
 
 class Running:
-    """A run in a thread; cancelled at the end if it goes on."""
+    """Run a function in a thread; cancel it at the end if it is still running."""
 
     def __init__(self, lab: Lab, function: SparkFunction) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""Reads the notebooks of examples/spark, and runs their cells one after the other, without Jupyter."""
+"""Reads the notebooks in examples/spark and runs their cells in order, without Jupyter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def notebook(name: str) -> dict[str, Any]:
 
 
 def printed(name: str) -> list[str]:
-    """Run the cells of a notebook in this process; return the lines that they print."""
+    """Run the cells of a notebook in this process and return the printed lines."""
     # Like a kernel's: functions of `__main__` are sent to tasks whole.
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -35,7 +35,7 @@ def printed(name: str) -> list[str]:
 
 
 def give_session(monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
-    """Have `open_session` return a session that is open, which the notebook's last cell does not stop."""
+    """Make `open_session` return an already open session, which the notebook's last cell does not stop."""
     import magnetar.spark
 
     shared = SimpleNamespace(spark=session.spark, context=session.context, stop=lambda: None)

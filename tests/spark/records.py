@@ -1,4 +1,4 @@
-"""Records of topics for the tests of schemas; outside of their functions, where annotations are found."""
+"""Topic records for schema tests, defined at module level so that their annotations resolve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Place:
-    """A key."""
+    """A record key."""
 
     city: str
     number: int
@@ -15,7 +15,7 @@ class Place:
 
 @dataclass
 class Line:
-    """A value."""
+    """A record value."""
 
     text: str
     weight: float

@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster on loopback: a master and two workers of the installed pyspark."""
+"""A real standalone Spark cluster on loopback: a master and two workers of the installed PySpark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXECUTORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Master:
-    """Where a test's driver finds its tasks' place.
+    """Tells a test's driver where its tasks run.
 
     Attributes:
         url: as a session takes it.
@@ -50,13 +50,13 @@ class Master:
     cluster: SparkCluster | None = None
 
     def python_workers(self, driver_pid: int) -> list[psutil.Process]:
-        """What runs the Python code of tasks, those that have nothing to do included."""
+        """Return the processes that run the Python code of tasks, including idle ones."""
         tree = [] if self.cluster is None else self.cluster.executors()
         below = [child for process in tree or [psutil.Process(driver_pid)] for child in descendants(process.pid)]
         return [one for one in below if "daemon" in command_of(one) and not descendants(one.pid)]
 
     def executors(self) -> list[psutil.Process]:
-        """JVMs that run tasks, beside the driver's."""
+        """Return the JVMs that run tasks, in addition to the driver's JVM."""
         return [] if self.cluster is None else self.cluster.executors()
 
 
@@ -70,7 +70,7 @@ ON_BOTH_MASTERS = pytest.mark.parametrize(
 
 
 def without_java(directory: Path) -> dict[str, str]:
-    """An environment in which no Java is found but the one that pip installs; all other programs are there."""
+    """Return an environment whose only Java is the one installed by pip; all other programs remain."""
     programs = directory / "programs"
     programs.mkdir(parents=True)
     for folder in ("/usr/bin", "/bin"):
@@ -82,7 +82,7 @@ def without_java(directory: Path) -> dict[str, str]:
 
 
 def command_of(process: psutil.Process) -> str:
-    """Its command line, empty if it is gone."""
+    """Return its command line, or an empty string if the process has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:
@@ -90,7 +90,7 @@ def command_of(process: psutil.Process) -> str:
 
 
 class SparkCluster:
-    """A master and its workers, one core and 600 MB each, on the Java that pip installs: no other is found.
+    """A master and its workers with one core and 600 MB each, on the Java installed by pip.
 
     Attributes:
         master: its URL.
@@ -116,7 +116,7 @@ class SparkCluster:
         self.master = ""
 
     def start(self) -> None:
-        """Start all; returns when the workers are registered."""
+        """Start all processes; return when the workers have registered."""
         log = self._start_master("0")
         for number in range(WORKERS):
             self._start_worker(number)
@@ -139,7 +139,7 @@ class SparkCluster:
         wait_for(lambda: log.read_text().count("Registering worker") == WORKERS, "registered workers", START_TIMEOUT_S)
 
     def restart_master(self) -> None:
-        """Kill the master and start another in its place; workers come back, drivers it does not know."""
+        """Kill the master and start a replacement, to which workers reconnect but which does not know the drivers."""
         master = self._processes.pop(0)
         master.kill()
         master.wait()
@@ -148,7 +148,7 @@ class SparkCluster:
         self._wait_for_workers(log)
 
     def restart_worker(self, number: int) -> None:
-        """Kill a worker with its executors, as when its machine goes down, and start another in its place."""
+        """Kill a worker and its executors, as in a machine failure, and start a replacement."""
         worker = self._processes.pop(1 + number)
         below = descendants(worker.pid)
         worker.kill()
@@ -172,20 +172,20 @@ class SparkCluster:
         return log
 
     def executors(self) -> list[psutil.Process]:
-        """The JVMs that run tasks."""
+        """Return the JVMs that run tasks."""
         below = [child for process in self._processes[1:] for child in descendants(process.pid)]
         return [child for child in below if "CoarseGrainedExecutorBackend" in command_of(child)]
 
     def log_tail(self) -> str:
-        """The end of the master's log: which executors it started and lost, for whom."""
+        """Return the end of the master's log: executors it started and lost, and for which application."""
         return "\n".join((self._directory / "master.log").read_text().splitlines()[-40:])
 
     def as_master(self) -> Master:
-        """The way for drivers."""
+        """Return the connection settings for drivers."""
         return Master(url=self.master, settings=EXECUTORS, environment=self.environment, cluster=self)
 
     def stop(self) -> None:
-        """Stop all, the last one first."""
+        """Stop all processes in reverse order."""
         below: list[psutil.Process] = []
         for process in reversed(self._processes):
             below += descendants(process.pid)
@@ -203,7 +203,7 @@ class SparkCluster:
 
 @contextlib.contextmanager
 def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
-    """A started cluster, stopped at the end."""
+    """Run a cluster; stop it at the end."""
     cluster = SparkCluster(directory)
     try:
         cluster.start()

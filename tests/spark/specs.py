@@ -1,4 +1,4 @@
-"""Specs of functions whose host is a test's own, and reads files in the function's directory instead of code."""
+"""Specs of functions for a test's host, which reads files in the function's directory instead of code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MakeSpec = Callable[..., InstanceSpec]
 
 
 def make_spec(directory: Path, name: str = "f", **files: str) -> InstanceSpec:
-    """A spec of a function with these files."""
+    """Return the spec of a function with these files."""
     package = directory / name
     package.mkdir(exist_ok=True)
     for file, text in files.items():

@@ -1,4 +1,4 @@
-"""Functions whose tasks run in the process of the test."""
+"""Functions whose tasks run in the test process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXCLAIM = "def process(value):\n    return str(value) + '!'\n"
 
 
 class Bench:
-    """A function with topics of its own, whose tasks run here."""
+    """A function with separate topics, whose tasks run in this process."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Bench:
         *,
         service_url: str = "",
     ) -> None:
-        """Make them; tasks use ``service_url`` where it is not the broker's own."""
+        """Create the topics; tasks use ``service_url`` if it differs from the broker's URL."""
         self.broker, self.directory = broker, directory
         self.input, self.output = broker.topic(), broker.topic()
         place: Any = SimpleNamespace(service_url=service_url or broker.service_url, web_url="")

@@ -144,7 +144,7 @@ def test_what_cannot_be_installed_is_told_in_one_line(
     with pytest.raises(FunctionLoadError) as caught:
         install(installer, code)
     text = str(caught.value)
-    assert text.startswith(f"requirements.txt of the package cannot be installed: {cause}"), text
+    assert text.startswith(f"cannot install requirements.txt of the package: {cause}"), text
     assert "put wheels for Python 3." in text
     assert "\n" not in text
     assert list(installer.directory.iterdir()) == []
@@ -158,16 +158,16 @@ def test_a_python_without_pip_is_named(tmp_path: Path, installer: Installer, mon
     with pytest.raises(FunctionLoadError) as caught:
         install(installer, package(tmp_path / "a", "1.0"))
     assert str(caught.value) == (
-        f"requirements.txt of the package cannot be installed: {python}: No module named pip; install it there by"
-        f" {python} -m ensurepip, or put the modules themselves into the package"
+        f"cannot install requirements.txt of the package: {python}: No module named pip; install pip with"
+        f" {python} -m ensurepip, or include the modules in the package"
     )
 
 
 def test_pip_ends_when_its_time_is_over_or_the_function_is_removed(tmp_path: Path) -> None:
     code = package(tmp_path / "a", "1.0")
-    with pytest.raises(FunctionLoadError, match=r"installed: pip did not end within 0 s;"):
+    with pytest.raises(FunctionLoadError, match=r"package: pip did not finish within 0 s;"):
         install(Installer(tmp_path / "installed", timeout_s=0), code)
-    with pytest.raises(FunctionLoadError, match="installed: the function was removed meanwhile;"):
+    with pytest.raises(FunctionLoadError, match="package: the function was removed meanwhile;"):
         install(Installer(tmp_path / "installed", is_wanted=lambda: False), code)
     assert list((tmp_path / "installed").iterdir()) == []
 
@@ -181,8 +181,8 @@ def test_two_versions_in_one_process_are_refused_until_one_is_given_up(tmp_path:
     with pytest.raises(FunctionLoadError) as caught:
         libraries.use("public/default/g", two)
     assert str(caught.value) == (
-        "function public/default/g requires greeting-parts 2.0, and function public/default/f has brought"
-        " greeting-parts 1.0 into the same process; require one version in both, or put its modules into one"
+        "function public/default/g requires greeting-parts 2.0, but function public/default/f loaded"
+        " greeting-parts 1.0 into the same process: require the same version in both, or include its modules in one"
         " of the packages"
     )
     assert str(two) not in sys.path
@@ -199,8 +199,8 @@ def test_what_the_environment_has_in_another_version_is_refused(tmp_path: Path, 
     with pytest.raises(FunctionLoadError) as caught:
         libraries.use("public/default/f", unpacked(tmp_path, "0.0.1", "pytest"))
     text = str(caught.value)
-    assert text.startswith("function public/default/f requires pytest 0.0.1, and the Python environment at ")
-    assert f"has pytest {pytest.__version__}, which comes first; require pytest=={pytest.__version__}, or " in text
+    assert text.startswith("function public/default/f requires pytest 0.0.1, but the Python environment at ")
+    assert f"has pytest {pytest.__version__}, which takes precedence: require pytest=={pytest.__version__}, or " in text
 
 
 def test_extension_modules_that_are_loaded_are_not_replaced(
@@ -210,7 +210,7 @@ def test_extension_modules_that_are_loaded_are_not_replaced(
     libraries.use("f", one)
     loaded = SimpleNamespace(__file__=str(one / "greeting_parts" / "fast.abi3.so"))
     monkeypatch.setitem(sys.modules, "greeting_parts.fast", loaded)
-    with pytest.raises(FunctionLoadError, match=r"came with greeting-parts 1\.0 are loaded .*; restart the worker$"):
+    with pytest.raises(FunctionLoadError, match=r"modules of greeting-parts 1\.0 are loaded .*: restart the worker$"):
         libraries.use("f", two)
     assert libraries.is_here(one)
 
@@ -317,7 +317,7 @@ def test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls(
             assert Path(place).is_relative_to(installer.directory) is (master.cluster is None)
         function.close()
     other = lab.function("", package=package(tmp_path / "3.0", "3.0", FRAMES), installer=installer, name="other")
-    with pytest.raises(FunctionLoadError, match=r"requires greeting-parts 4\.0, and function public/default/other has"):
+    with pytest.raises(FunctionLoadError, match=r"requires greeting-parts 4\.0, but function public/default/other "):
         lab.function("", package=package(tmp_path / "4.0", "4.0", FRAMES), installer=installer)
     other.close()
 

@@ -1,4 +1,4 @@
-"""Fills topics, and reads them as the tasks of Spark do."""
+"""Fills topics, and reads them as Spark tasks do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fill(service_url: str, topic: str, entries: Iterable[Sequence[bytes]], **con
 
 
 def publish(service_url: str, topic: str, payload: bytes, **message: Any) -> None:
-    """Publish one message alone, without a batch around it."""
+    """Publish a single message without batching."""
 
     async def publish() -> None:
         async with AsyncClient(service_url) as client:
@@ -53,7 +53,7 @@ def planned(options: ReadOptions, ranges: int = 1) -> list[TopicRange]:
 
 
 def read_all(options: ReadOptions, ranges: Sequence[TopicRange]) -> list[dict[str, Any]]:
-    """The rows of all ranges, one after the other."""
+    """Return the rows of all ranges in order."""
     from magnetar.spark.source.columns import read_range
 
     return [row for wanted in ranges for batch in read_range(wanted, options) for row in batch.to_pylist()]

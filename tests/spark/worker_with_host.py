@@ -1,4 +1,4 @@
-"""A process that has a host of Spark functions, as a worker has: begins a run and waits to be killed."""
+"""A process that hosts Spark functions as a worker does: it starts a run and waits to be killed."""
 
 from __future__ import annotations
 

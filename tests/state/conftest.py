@@ -1,4 +1,4 @@
-"""A table service in this process and a client of it."""
+"""A table service in this process, and a client of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tables(service: TableServer) -> Iterator[TableClient]:
 
 @pytest.fixture
 def write(tables: TableClient) -> Callable[..., None]:
-    """Make changes in `TABLE`, as a writer that never repeats a call."""
+    """Apply changes to `TABLE`, as a writer that never repeats a call."""
     writer = os.urandom(16)
     sequence = iter(range(1, 1_000_000))
 

@@ -1,10 +1,10 @@
-"""A disk for SQLite that forgets what was not synced, and fails when told to.
+"""A disk for SQLite that loses unsynced data, and fails on request.
 
-SQLite does its input and output through a table of C functions, its VFS. Python's module offers no way to bring one,
-but where that module uses the system's library, ctypes does: the functions that write, cut and sync are put around
-those of the default VFS. They keep, for each file, what a sync has made durable and what was written since; a crash is
-an image of the first with any part of the second. After a sync that failed, what it was for may never reach the disk:
-the kernel takes it for written.
+SQLite does its input and output through a table of C functions, its VFS. Python's module cannot install a VFS, but
+where it uses the system's library, ctypes can: the functions that write, truncate and sync are wrapped around those of
+the default VFS. They record, for each file, the content made durable by a sync and the operations since; a crash leaves
+the durable content with any part of the operations. After a failed sync, its data may never reach the disk, because the
+kernel considers it written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OK = 0
 FULL = 13
 IOERR_WRITE, IOERR_FSYNC, IOERR_TRUNCATE = (10 | detail << 8 for detail in (3, 4, 6))
 WRITE, TRUNCATE, SYNC = 2, 3, 4
-"""Places among the methods of a file, xClose being 0."""
+"""Positions in a file's method table, where xClose is 0."""
 
 
 class _Methods(ctypes.Structure):
@@ -55,18 +55,18 @@ _TRUNCATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
 _SYNC = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 
 Operation = tuple[int, bytes | None]
-"""Bytes written at an offset, or a cut at it."""
+"""Bytes written at an offset, or a truncation to it."""
 
 
 class LossyDisk:
-    """What a crash may leave of the files in a directory.
+    """The possible contents of a directory's files after a crash.
 
     Attributes:
-        operations: writes, cuts and syncs so far.
-        syncs: the syncs among them.
-        before: called before each operation, with the lock held.
-        fail_at: the number of the operation that fails, counted from 1; 0 for none.
-        failures: how SQLite is told of it: for a write, a cut, a sync.
+        operations: number of writes, truncations and syncs so far.
+        syncs: number of syncs so far.
+        before: called before each operation, while the lock is held.
+        Return whether a reply may never arrive: a producer is queued, or the consumer of the acks was closed.
+        failures: error codes of a failed write, truncation and sync.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -110,7 +110,7 @@ class LossyDisk:
             self._pending.pop(path, None)
 
     def crash(self, rng: random.Random) -> dict[str, bytes]:
-        """Return the files, by their names, that a power cut at this moment might leave."""
+        """Return the files, by name, as a power failure at this moment might leave them."""
         with self._lock:
             left = {}
             for path in {*self._durable, *self._pending}:
@@ -137,7 +137,7 @@ def _applied(image: bytes, operations: list[Operation]) -> bytes:
 
 
 def _parts_kept(operation: Operation, rng: random.Random) -> Iterator[Operation]:
-    """Yield what arrived of an operation: nothing, all, or some sectors of a write."""
+    """Yield what remains of an operation: nothing, all, or some sectors of a write."""
     offset, data = operation
     chance = rng.random()
     if chance < 0.4:
@@ -152,7 +152,7 @@ def _parts_kept(operation: Operation, rng: random.Random) -> Iterator[Operation]
 
 @contextlib.contextmanager
 def installed(disk: LossyDisk) -> Iterator[bool]:
-    """Put the disk below all databases opened meanwhile; False where Python's module has a SQLite of its own."""
+    """Use the disk for all databases opened meanwhile; yield False if Python's module has its own SQLite."""
     try:
         library = ctypes.CDLL("libsqlite3.so.0")
     except OSError:
@@ -174,7 +174,7 @@ def installed(disk: LossyDisk) -> Iterator[bool]:
 
 
 class _Shim:
-    """Our functions around SQLite's; must outlive every file that was opened through it."""
+    """Wrappers of SQLite's functions, which must outlive every file opened through them."""
 
     def __init__(self, disk: LossyDisk, default: _Vfs) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""Table services as processes: on a disk that fills up, under a limit, killed."""
+"""Table services as processes: on a full disk, with limits, and killed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COMMAND = (sys.executable, "-m", "magnetar.cli", "state-store", "--ready-file", 
 
 
 class Service:
-    """A table service that keeps its port over kills.
+    """A table service that keeps its port when it is killed and restarted.
 
     Attributes:
-        url: where it serves.
+        url: URL of the service.
     """
 
     def __init__(self, directory: Path, before: Sequence[str] = ()) -> None:
@@ -44,7 +44,7 @@ class Service:
         return (self.directory.parent / "state.log").read_text()
 
     def start(self) -> None:
-        """Start it and return once it serves."""
+        """Start the service, and return when it is ready."""
         port = str(self._ports.numbers[0])
         with (self.directory.parent / "state.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -58,13 +58,13 @@ class Service:
         self.url = json.loads(line)["stateStorageServiceUrl"]
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill the service with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._end()
 
     def stop(self) -> int:
-        """SIGTERM; return the exit code."""
+        """Send SIGTERM, and return the exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.terminate()
@@ -79,7 +79,7 @@ class Service:
 
 @contextlib.contextmanager
 def running_service(directory: Path, before: Sequence[str] = ()) -> Iterator[tuple[Service, TableClient]]:
-    """A started service and a client of it."""
+    """Run a service, and return a client of it."""
     service = Service(directory, before)
     service.start()
     client = TableClient(service.url)
@@ -91,13 +91,13 @@ def running_service(directory: Path, before: Sequence[str] = ()) -> Iterator[tup
 
 
 def until_reachable(client: TableClient) -> None:
-    """Wait until a service that was started again answers."""
+    """Wait until a restarted service replies."""
     wait_for(lambda: client.statistics(), "answer of the state store")
 
 
 @contextlib.contextmanager
 def small_disk(size_bytes: int) -> Iterator[tuple[Path, Sequence[str]] | None]:
-    """A directory that holds so much for processes started with the given words before them; None if not permitted."""
+    """Create a directory of limited size for processes run with the yielded prefix; None if not permitted."""
     directory = Path(tempfile.mkdtemp())
     mount = f"mount -t tmpfs -o size={size_bytes} small {directory}"
     try:
@@ -112,5 +112,5 @@ def small_disk(size_bytes: int) -> Iterator[tuple[Path, Sequence[str]] | None]:
 
 
 def as_it_sees(service: Service, path: Path) -> Path:
-    """The same path in the file system that the service sees."""
+    """Return a path in the file system that the service sees."""
     return Path(f"/proc/{service.pid}/root{os.fspath(path)}")

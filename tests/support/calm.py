@@ -1,10 +1,9 @@
-"""Time that a busy machine does not stretch, for tests of what is promised within seconds.
+"""Measure time without the delays of a busy machine, for tests of time limits.
 
-The kernel counts for how long somebody was ready to go on and had no processor, or waited for a disk. What is left of
-the wall-clock time without that is about what a machine with nothing else to do would have needed: at least, a pause
-that the program makes of its own accord, a retry that comes too late or a timeout that it runs into is in it whole.
-That is what such a promise is about. On a machine that is never idle nothing is left, and nothing is shown; the waits
-themselves have deadlines then.
+The kernel counts how long processes were ready to run without a processor, or waited for a disk. The remaining
+wall-clock time is roughly what an idle machine would have needed. It includes all pauses that the program makes itself,
+retries that come too late, and timeouts, which are what time limits are about. On a machine that is never idle almost
+no time remains, and the test proves nothing; its waits have their own deadlines.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from pathlib import Path
 PRESSURE = Path("/proc/pressure")
 STAT = Path("/proc/stat")
 UNKNOWN_PART = 0.25
-"""How much of the time counts where the kernel keeps no such account."""
+"""Share of the elapsed time that counts if the kernel provides no such data."""
 
 
 class Calm:
-    """A stopwatch, running from its creation on."""
+    """A stopwatch that starts when it is created."""
 
     def __init__(self) -> None:
         self._began_s, self._began_held_s = time.monotonic(), held_up_s()
 
     @property
     def elapsed_s(self) -> float:
-        """The time on the wall."""
+        """Elapsed wall-clock time."""
         return time.monotonic() - self._began_s
 
     @property
     def calm_s(self) -> float:
-        """The time in which nobody on this machine was held up."""
+        """Elapsed time in which no process on this machine was delayed."""
         elapsed_s, now_held_s = self.elapsed_s, held_up_s()
         if now_held_s is None or self._began_held_s is None:
             return elapsed_s * UNKNOWN_PART
@@ -43,7 +42,7 @@ class Calm:
 
 
 def held_up_s() -> float | None:
-    """For how long somebody waited for a processor or a disk since the machine was started; None if nobody counts."""
+    """Return how long processes have waited for a processor or disk since boot, or None if unknown."""
     try:
         stalls = [_stalled_s((PRESSURE / name).read_text()) for name in ("cpu", "io")]
         return sum(stalls) + _stolen_s(STAT.read_text())
@@ -52,10 +51,10 @@ def held_up_s() -> float | None:
 
 
 def _stalled_s(text: str) -> float:
-    """The total of the line `some avg10=… avg60=… avg300=… total=<microseconds>`."""
+    """Return the total of a line `some avg10=… avg60=… avg300=… total=<microseconds>`."""
     return int(text.partition("\n")[0].rpartition("total=")[2]) / 1e6
 
 
 def _stolen_s(text: str) -> float:
-    """What the host of a virtual machine gave to others, over all processors: `cpu user nice … steal …`, in ticks."""
+    """Return the time that a virtual machine's host gave to others, from a line `cpu user nice … steal …` in ticks."""
     return int(text.split()[8]) / os.sysconf("SC_CLK_TCK")

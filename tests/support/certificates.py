@@ -1,4 +1,4 @@
-"""A small certificate authority for tests, and certificates of it, as PEM files."""
+"""A small certificate authority for tests, with certificates as PEM files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LIFE = timedelta(days=2)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key.
+    """A certificate and its private key.
 
     Attributes:
-        file: of the certificate (PEM).
-        key_file: of the key (PKCS#8, PEM, without a password).
-        serial_number: of the certificate.
+        file: certificate file (PEM).
+        key_file: private key file (PKCS#8, PEM, without a password).
+        serial_number: serial number of the certificate.
     """
 
     file: Path
@@ -34,12 +34,12 @@ class Certificate:
 
 @dataclass
 class Authority:
-    """A certificate authority with its files in a directory.
+    """A certificate authority whose files are in one directory.
 
     Attributes:
-        directory: of all files.
-        name: common name of its own certificate.
-        file: its certificate (PEM), which clients trust.
+        directory: directory of all files.
+        name: common name of the authority's certificate.
+        file: the authority's certificate (PEM), which clients trust.
     """
 
     directory: Path
@@ -82,10 +82,10 @@ class Authority:
         """Write a certificate for servers and clients.
 
         Args:
-            common_name: of its subject; the role of a client.
-            hosts: names and addresses that it is for.
-            file_name: of its files, without an ending; the common name by default.
-            is_expired: it was good until yesterday.
+            common_name: common name of the subject, which is a client's role.
+            hosts: host names and addresses that the certificate is valid for.
+            file_name: name of the files without a suffix; the common name by default.
+            is_expired: whether the certificate expired yesterday.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
@@ -122,7 +122,7 @@ class Authority:
         return Certificate(file, key_file, serial_number)
 
     def revoke(self, *serial_numbers: int) -> Path:
-        """Write a list (PEM) of the certificates that are good no more, and return its file."""
+        """Write a revocation list (PEM), and return its file."""
         now = datetime.now(UTC)
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -141,12 +141,12 @@ class Authority:
 def server_context(
     certificate: Certificate, client_authority: Authority | None = None, *, requires_certificate: bool = False
 ) -> ssl.SSLContext:
-    """The TLS settings of a server of a test.
+    """Return the TLS settings of a test server.
 
     Args:
-        certificate: of the server.
-        client_authority: asks clients for a certificate of it.
-        requires_certificate: refuses clients without.
+        certificate: certificate of the server.
+        client_authority: authority of client certificates, which are then requested.
+        requires_certificate: whether clients without a certificate are rejected.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key_file)

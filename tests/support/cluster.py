@@ -1,6 +1,6 @@
-"""Three `magnetar worker` processes on one broker, ours or Apache Pulsar, and a function that names its instance.
+"""Run three `magnetar worker` processes on one broker, ours or Apache Pulsar, and a function that names its instance.
 
-A broker may have other tenants: the cluster keeps to a namespace and to topics of its own.
+The broker may have other tenants, so the cluster uses its own namespace and topics.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ TITLE = "magnetar instance public/default/"
 
 
 class Cluster:
-    """The processes of a cluster, and what a stranger can ask them."""
+    """The processes of a cluster, and requests to them."""
 
     command = ("cluster",)
 
     def __init__(self, directory: Path, broker: Broker | None = None, settings: str = "") -> None:
-        """Prepare the processes.
+        """Create the cluster without starting processes.
 
         Args:
-            directory: for data and logs.
-            broker: one that runs and stays; by default there is one of ours, and of this cluster alone.
+            directory: directory for data and logs.
+            broker: a running broker to use; by default the cluster starts its own.
             settings: lines of the workers' `functions_worker.yml`.
         """
         self._is_own_broker = broker is None
@@ -65,7 +65,7 @@ class Cluster:
         self._numbers = itertools.count()
 
     def start(self) -> None:
-        """Start the broker and all workers, at once."""
+        """Start the broker and all workers concurrently."""
         if self._is_own_broker:
             self.broker.start()
         worker_file = self._directory / "worker.yml"
@@ -80,11 +80,11 @@ class Cluster:
             it.start()
 
     def worker_flags(self) -> tuple[str, ...]:
-        """What else the workers are started with."""
+        """Return further flags of the workers."""
         return ()
 
     def stop(self) -> None:
-        """Stop everything that lives."""
+        """Stop all running processes."""
         with contextlib.ExitStack() as stack:
             if self._is_own_broker:
                 stack.callback(self.broker.stop)
@@ -96,15 +96,15 @@ class Cluster:
                             os.kill(it.pid, signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """The end of what each process wrote."""
+        """Return the last lines of each process's log."""
         return "\n".join(f"--- {it.directory.name}\n{it.log_tail()}" for it in (self.broker, *self.workers.values()))
 
     def living(self) -> list[str]:
-        """The workers that were not killed."""
+        """Return the workers that were not killed."""
         return [name for name, it in self.workers.items() if it.process is not None and it.process.poll() is None]
 
     def revive(self) -> None:
-        """Start what was killed again."""
+        """Restart the processes that were killed."""
         if isinstance(self.broker, ApachePulsar) and self.broker.is_dead:
             self.broker.restart()
         for name, it in self.workers.items():
@@ -112,7 +112,7 @@ class Cluster:
                 it.restart()
 
     def deploy(self) -> None:
-        """Create the function that names its instance, with the partitions that it reads."""
+        """Create the function that names its instance, with its partitioned input topic."""
         url = f"{self.broker.web_url}/admin/v2/persistent/public/default/{self.input}/partitions"
         httpx.put(url, json=PARALLELISM, timeout=60).raise_for_status()
         with self.functions() as functions:
@@ -120,7 +120,7 @@ class Cluster:
         self.settle()
 
     def assemble(self) -> None:
-        """Wait until all are members and the one leads that is going to: who joins may take over a second later."""
+        """Wait until all workers are members and the final leader leads: a joining worker may take over."""
         wait_for(lambda: len(self.get("/admin/v2/worker/cluster")) == len(self.workers), "all members")
         if isinstance(self.broker, ApachePulsar):
             self.leader()
@@ -128,7 +128,7 @@ class Cluster:
             wait_for(lambda: self.leader() == self._chosen(), "leader of the broker's choice")
 
     def even_out(self) -> None:
-        """Wait until all are members and somebody leads, then spread the instances over all."""
+        """Wait until all workers are members and one leads, then spread the instances over all of them."""
         self.assemble()
         leader = self.leader()
         httpx.put(f"{self.workers[leader].worker_url}/admin/v2/worker/rebalance", timeout=60).raise_for_status()
@@ -136,7 +136,7 @@ class Cluster:
         self.settle()
 
     def _chosen(self) -> str:
-        """The id of the worker that our broker's ring of hashes makes the leader."""
+        """Return the id of the worker that our broker's hash ring makes the leader."""
         topic = f"persistent://{self.namespace}/coordinate"
         stats = httpx.get(f"{self.broker.web_url}/admin/v2/{topic.replace('://', '/')}/stats", timeout=10)
         consumers = stats.raise_for_status().json()["subscriptions"][PARTICIPANTS]["consumers"]
@@ -146,12 +146,12 @@ class Cluster:
         return names[chosen].partition(":")[0]
 
     def get(self, path: str, worker: str | None = None) -> Any:
-        """What a worker answers, by default the first that lives."""
+        """Send a GET request to a worker, by default the first running one, and return the response."""
         url = self.workers[worker or self.living()[0]].worker_url
         return httpx.get(f"{url}{path}", timeout=30).raise_for_status().json()
 
     def leader(self, among: list[str] | None = None) -> str:
-        """The id of the worker that leads and decides."""
+        """Return the id of the leading worker."""
 
         def look() -> str | None:
             found = str(self.get("/admin/v2/worker/cluster/leader", (among or self.living())[0])["workerId"])
@@ -162,11 +162,11 @@ class Cluster:
         return wait_for(look, "leader that decides")
 
     def assignments(self, worker: str | None = None) -> dict[str, list[str]]:
-        """Worker and its instances."""
+        """Return the instances of each worker."""
         return dict(self.get("/admin/v2/worker/assignments", worker))
 
     def processes(self, workers: list[str] | None = None) -> list[str]:
-        """The titles of all living function processes, sorted; a zombie is dead."""
+        """Return the sorted titles of all running function processes; zombies are excluded."""
         found = []
         for name in workers or self.living():
             for process in descendants(self.workers[name].pid):
@@ -178,11 +178,11 @@ class Cluster:
         return sorted(found)
 
     def functions(self, worker: str | None = None) -> Functions:
-        """The functions REST of a worker."""
+        """Return the functions REST interface of a worker."""
         return Functions(self.workers[worker or self.living()[0]].worker_url)
 
     def is_settled(self, workers: list[str]) -> bool:
-        """Whether each instance runs once, on one of these workers, and has a partition of its own."""
+        """Return whether each instance runs exactly once, on one of these workers, and has its own partition."""
         status = self.get(f"/admin/v3/functions/public/default/{FUNCTION}/status", workers[0])
         running = [one["status"]["workerId"] for one in status["instances"] if one["status"]["running"]]
         if len(running) != PARALLELISM or not set(running) <= set(workers):
@@ -207,7 +207,7 @@ class Cluster:
         return active
 
     def settle(self, workers: list[str] | None = None, within_s: float = SETTLE_S) -> None:
-        """Wait until the function is whole again."""
+        """Wait until the function has recovered."""
         among = workers or self.living()
         try:
             wait_for(lambda: self.is_settled(among), f"whole function on {among}", within_s)
@@ -217,7 +217,7 @@ class Cluster:
 
 
 def our_broker(directory: Path) -> Server:
-    """A broker that notices within seconds that a member is silent."""
+    """Return a broker that detects an unresponsive member within seconds."""
     directory.mkdir(parents=True, exist_ok=True)
     broker_file = directory / "broker.yml"
     broker_file.write_text("keepAliveIntervalSeconds: 2\n")
@@ -225,7 +225,7 @@ def our_broker(directory: Path) -> Server:
 
 
 class Probe:
-    """Publishes to every partition, and sees what comes out."""
+    """Publishes to every partition, and receives the outputs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._client = magnetar.Client(cluster.broker.service_url)
@@ -240,7 +240,7 @@ class Probe:
         self._client.close()
 
     def publish(self) -> list[str]:
-        """Send one message to every partition; return their texts."""
+        """Send one message to every partition, and return the message strings."""
         texts = []
         for producer in self._producers:
             texts.append(f"m{next(self._numbers)}")
@@ -248,7 +248,7 @@ class Probe:
         return texts
 
     def check_once(self) -> None:
-        """A message to every partition comes out once, each by another instance."""
+        """Check that a message to every partition is output exactly once, each by another instance."""
         texts = self.publish()
         got: list[tuple[str, str]] = []
         for text, instance in self.outputs(len(texts)):
@@ -261,12 +261,12 @@ class Probe:
         assert sorted(instance for _, instance in got) == [str(number) for number in range(PARALLELISM)], got
 
     def outputs(self, count: int) -> Iterator[tuple[str, str]]:
-        """Receive so many outputs: text, instance."""
+        """Receive a number of outputs, as pairs of string and instance."""
         for _ in range(count):
             yield self._receive(30_000)
 
     def arrived(self, within_ms: int) -> Iterator[tuple[str, str]]:
-        """Receive until nothing comes for so long: text, instance."""
+        """Receive outputs, as pairs of string and instance, until none arrives for some time."""
         with contextlib.suppress(OperationTimeout):
             while True:
                 yield self._receive(within_ms)
@@ -278,7 +278,7 @@ class Probe:
         return text, instance
 
     def drain(self, texts: list[str]) -> None:
-        """Receive until each of these came, at least once."""
+        """Receive outputs until each of the given strings has arrived at least once."""
         missing = set(texts)
         while missing:
             (output,) = self.outputs(1)

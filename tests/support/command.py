@@ -1,4 +1,4 @@
-"""The command line as a user calls it: a process, its exit code and what it printed."""
+"""Run the command line as a user does, and inspect its exit code and output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LOGGED = re.compile(r"[0-9-]{10} [0-9:.]{12} (INFO|WARNING) ")
 
 @dataclass(frozen=True)
 class Answer:
-    """What one call gave."""
+    """The result of one command."""
 
     code: int
     out: str
     err: str
 
     def json(self) -> Any:
-        """The standard output, which must be nothing but JSON."""
+        """Standard output, which must be JSON only."""
         return json.loads(self.out)
 
     def ok(self) -> Answer:
@@ -33,9 +33,9 @@ class Answer:
         return self
 
     def refused(self, *words: str) -> str:
-        """The one line of a refusal: exit code not 0, no traceback, every word in it.
+        """Return the error line of a rejected command, after checking its exit code and words.
 
-        Before it a server may log that it starts, and keys without an effect.
+        Before it, a server may log that it is starting, and which keys have no effect.
         """
         assert self.code != 0, f"accepted: {self.out}"
         lines = [line for line in self.err.strip().splitlines() if not _LOGGED.match(line)]
@@ -53,7 +53,7 @@ def call(
     data_dir: Path | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Answer:
-    """Run `magnetar ARGUMENTS` to its end."""
+    """Run `magnetar ARGUMENTS`, and return the result."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAGNETAR_")}
     if admin_url is not None:
         environment["MAGNETAR_ADMIN_URL"] = admin_url

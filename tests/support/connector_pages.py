@@ -1,7 +1,7 @@
-"""Reference pages of connectors, made from the options of their configurations; `make docs-connectors` writes them.
+"""Generate reference pages of connectors from their configuration options; `make docs-connectors` writes them.
 
-A page says what the source or the sink does (the documentation of its module), what it needs, how it is created, its
-fields, and whether it can be effectively once with its default settings.
+A page describes the source or sink (its module docstring), its requirements, how to create it, its fields, and whether
+it supports effectively once with its default settings.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("s3", "sink"): {"path": "s3://bucket/orders/", "endpoint": "http://localhost:9000"},
     ("websocket", "source"): {"url": "ws://localhost:8765/orders"},
 }  # fmt: skip
-"""What the page of a connector sets in its example, by name and kind; secret fields are shown as secrets.
-`test_reference_pages.py` runs every command, so values have to be valid. A server that is away does no harm."""
+"""Values in the example of a connector's page, by name and kind; secret fields are shown as secrets.
+`test_reference_pages.py` runs every command, so values must be valid. The server may be unreachable."""
 DIRECTORIES = {("file", "source"): "/tmp/orders-in", ("s3", "source"): "/tmp/orders-in"}
-"""Directories that have to be there before the command."""
+"""Directories that must exist before the command runs."""
 DISCOVERY = {"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": {"__CRON__": "0 * * * * *"}}
 _MADE = "<!-- Made by `make docs-connectors` from the options of the connector; change those. -->\n"
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file name."""
+    """Return all pages by file name."""
     found = {f"{name}.md": page(name, built) for name, built in sorted(BUILT_IN.items())}
     return {"README.md": index(), **found}
 
 
 def index() -> str:
-    """The list of all connectors."""
+    """Return the list of all connectors as a page."""
     rows = []
     for name, built in sorted(BUILT_IN.items()):
         kinds = " and ".join(kind for kind in KINDS if getattr(built, kind))
@@ -97,7 +97,7 @@ def index() -> str:
 
 
 def page(name: str, built: Built) -> str:
-    """One page."""
+    """Return the page of a connector."""
     parts = [_MADE, f"# {name}\n"]
     if built.aliases:
         parts.append(f"Other names: {', '.join(f'`{alias}`' for alias in built.aliases)}.\n")
@@ -112,7 +112,7 @@ def page(name: str, built: Built) -> str:
 
 
 def section(name: str, kind: str) -> Iterator[str]:
-    """What a page says of a source or a sink."""
+    """Return the section of a source or sink."""
     connector = find(kind, name)
     yield f"## {kind.capitalize()}\n"
     yield _prose(_summary(name, kind)) + "\n"
@@ -164,12 +164,12 @@ def _example(name: str, kind: str, fields: tuple[Field, ...], *, is_batch: bool)
 
 
 def _secret(value: Any) -> str:
-    """Return a secret as it is given: a text, which holds JSON where the field is an object."""
+    """Return a secret as a user sets it: a string, which contains JSON if the field is an object."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def example_name(name: str, kind: str) -> str:
-    """Return the name that the page gives its source or sink: they share their names, so it has the kind in it."""
+    """Return the example's name of a source or sink, which includes the kind because sources and sinks share names."""
     return f"{name}-{kind}"
 
 
@@ -182,7 +182,7 @@ def _row(field: Field) -> str:
 
 
 def _exact(name: str, kind: str) -> str:
-    """Why a connector cannot be effectively once with its default settings; empty if it can."""
+    """Return why a connector cannot be effectively once with its default settings, or an empty string."""
     connector = find(kind, name)
     values: dict[str, Any] = {
         field.name: field.choices[0] if field.choices else _PLACEHOLDERS[field.type]
@@ -201,7 +201,7 @@ def _summary(name: str, kind: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A docstring as Markdown: double backticks are one, and a quoted source is its text."""
+    """Convert a docstring to Markdown: single backticks, and quoted sources as plain text."""
     return re.sub(r"``([^`]+)``", r"`\1`", text)
 
 
@@ -210,7 +210,7 @@ def _cell(text: str) -> str:
 
 
 def write() -> None:
-    """Write all pages, and remove those of connectors that are gone."""
+    """Write all pages, and remove pages of removed connectors."""
     DIRECTORY.mkdir(exist_ok=True)
     made = pages()
     for file in DIRECTORY.glob("*.md"):

@@ -1,15 +1,15 @@
-"""Code blocks of the documentation: what each is, and what a reader does with it.
+"""Code blocks of the documentation, and how a reader uses them.
 
-The language of a block's fence says what becomes of it:
+The language of a block's fence determines its use:
 
-- `sh`: commands, which are run in the order of the page.
-- `output`: what the `sh` block above it prints. `…` stands for anything, and lines may be missing between those shown.
+- `sh`: commands, which are run in page order.
+- `output`: output of the preceding `sh` block. `…` matches anything, and lines may be omitted between those shown.
 - `python`: run, unless the page tells the reader to save it.
-- `text`: a diagram or a listing. What looks like commands, such as a synopsis, has to say that it is not run.
+- `text`: a diagram or a listing. If it looks like commands, such as a synopsis, it must be marked as not run.
 - others (`yaml`, `toml`, `json`, `sql`): data.
 
-A paragraph that ends with "as `NAME`:" tells the reader to save the block below it in the file NAME. A comment
-`<!-- not run: REASON -->` on the line above a block keeps it from being run.
+A paragraph that ends with "as `NAME`:" tells the reader to save the next block in the file NAME. A comment
+`<!-- not run: REASON -->` on the line before a block prevents it from being run.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"\bas\s+`([\w./-]+)`:\s*\Z")
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
 COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )?(?:magnetar|curl|git|pip|pytest|python3?|openssl)\s| --[a-z]", re.MULTILINE)
-"""What looks like a command."""
+"""Pattern of commands."""
 CHANGES_THE_MACHINE = re.compile(r"\b(?:apt(?:-get)?|git clone|make|npm|pip install|sudo|useradd)\b")
-"""Commands that no test runs: they install something, reach out to a registry, or need root."""
+"""Commands that no test runs: they install software, access a registry, or require root."""
 OUTSIDE = re.compile(r"(?<![\w.:/}*])/(?!tmp/|dev/|admin/)\w")
-"""A path that is neither relative nor below /tmp."""
+"""Pattern of paths that are neither relative nor below /tmp."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block.
+    """A fenced block.
 
     Attributes:
-        page: its file.
-        line: the number of the first line of its code.
-        language: of its fence; empty if that names none.
-        code: its text.
-        file_name: the file that the reader is told to save it in; empty for none.
-        not_run: why it is not run; empty if it is.
+        page: file of the page.
+        line: line number of the first line of code.
+        language: language of the fence, or empty.
+        code: content of the block.
+        file_name: file that the reader is told to save the block in, or empty.
+        not_run: why the block is not run; empty if it is run.
     """
 
     page: Path
@@ -61,7 +61,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Yield the blocks of a page, in their order."""
+    """Yield the blocks of a page in order."""
     text = page.read_text()
     for match in FENCE.finditer(text):
         before = text[: match.start()]
@@ -78,7 +78,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def commands_of(block: Block) -> Iterator[tuple[int, str]]:
-    """Yield each command of an `sh` block with its line number; a here-document and continued lines belong to it."""
+    """Yield each command of an `sh` block with its line number, including here-documents and continuation lines."""
     lines: list[str] = []
     for offset, line in enumerate(block.code.splitlines()):
         if not lines and (not line.strip() or line.lstrip().startswith("#")):
@@ -93,7 +93,7 @@ def commands_of(block: Block) -> Iterator[tuple[int, str]]:
 
 
 def is_open(text: str) -> bool:
-    """Return whether a quote or a here-document goes on behind the text."""
+    """Return whether a string ends inside a quote or a here-document."""
     here = re.search(r"<<-?\s*['\"]?(\w+)", text)
     if here and not re.search(rf"^\s*{here[1]}$", text, re.MULTILINE):
         return True

@@ -1,15 +1,14 @@
-"""A reader of the documentation, who pastes every command block of a page into a shell, in order.
+"""Simulate a reader of the documentation, who pastes every command block of a page into a shell, in order.
 
-What differs from a reader's machine: servers listen on free ports, which replace the default ones in everything that
-the page says; `/tmp` and the home directory are the test's own; and the working directory is a checkout that has
-`examples/` alone.
+Differences from a reader's machine: servers listen on free ports, which replace the default ports in the page; `/tmp`
+and the home directory belong to the test; and the working directory is a checkout that contains only `examples/`.
 
-- `magnetar standalone &` and the other servers are started on those ports and waited for. A page that starts none finds
-  a `standalone` running. A `standalone` or `broker` replaces everything that ran before it, another server what has
-  its port.
-- A command whose comment mentions Ctrl-C gets a terminal of its own, has to print something, and is interrupted when
-  the page ends.
-- Every other command has to exit with 0 within `COMMAND_S`. A query whose output is shown is repeated until that comes.
+- `magnetar standalone &` and other servers are started on those ports, and the test waits until they are ready. If a
+  page starts no server, a `standalone` is already running. A `standalone` or `broker` replaces all running servers;
+  another server replaces the one with its port.
+- A command whose comment mentions Ctrl-C gets its own terminal, must print output, and is interrupted at the end of the
+  page.
+- Every other command must exit with 0 within `COMMAND_S`. A query with expected output is repeated until it matches.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ ADDRESS = re.compile(r"(127\.0\.0\.1|localhost):(6650|8080)")
 
 
 class PageBroken(AssertionError):
-    """A command of a page failed; the message says where, which, and what it printed."""
+    """A command of a page failed; the message contains its location, the command and its output."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A command and where the page shows it."""
+    """A command and its location in the page."""
 
     page: str
     line: int
@@ -64,14 +63,14 @@ class Place:
 
 
 class PageServer(Server):
-    """A server whose command names its ports."""
+    """A server whose ports are set by its command."""
 
     def _port_flags(self) -> list[str]:
         return []
 
 
 class Terminal:
-    """A shell that runs one command after the other and keeps its variables and its directory."""
+    """A shell that runs commands one after the other, and preserves variables and directory."""
 
     def __init__(self, directory: Path, environment: dict[str, str], scratch: Path) -> None:
         self.directory = directory
@@ -82,7 +81,7 @@ class Terminal:
         )  # fmt: skip
 
     def run(self, command: str, timeout_s: float = COMMAND_S) -> tuple[int | None, str]:
-        """Return the exit code, or None for a command that was not done in time, and everything that it printed."""
+        """Run a command; return its exit code, or None after a timeout, and its output."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         output = shlex.quote(str(self._scratch))
@@ -97,7 +96,7 @@ class Terminal:
         return code, self._scratch.read_text(errors="replace")
 
     def close(self) -> None:
-        """End the shell and what it has left in the background."""
+        """End the shell and its background processes."""
         below = descendants(self._bash.pid)
         self._bash.kill()
         for process in below:
@@ -108,7 +107,7 @@ class Terminal:
 
 
 class Reader:
-    """Runs pages in one directory, on servers that stay until `close`."""
+    """Runs pages in one directory, with servers that run until `close`."""
 
     def __init__(self, directory: Path) -> None:
         # Short, because sockets are made below it, whose paths have at most 107 bytes.
@@ -151,23 +150,23 @@ class Reader:
 
     @property
     def directory(self) -> Path:
-        """Where the page is read."""
+        """Working directory of the page."""
         return self._terminal.directory
 
     def change_directory(self, directory: Path) -> None:
-        """Read on in another directory."""
+        """Change the working directory."""
         self._terminal.run(f"cd {shlex.quote(str(directory))}")
 
     @property
     def admin_url(self) -> str:
-        """The REST interface of the page's server."""
+        """URL of the REST interface of the page's server."""
         return self._environment["MAGNETAR_ADMIN_URL"]
 
     def read(self, page: Path) -> None:
-        """Run the blocks of a page that run, in order.
+        """Run all runnable blocks of a page in order.
 
         Raises:
-            PageBroken: names the command that failed.
+            PageBroken: a command failed.
         """
         printed = ""
         last: Place | None = None
@@ -184,7 +183,7 @@ class Reader:
                 self._run_python(block)
 
     def localized(self, text: str) -> str:
-        """Return a text of the page with the ports and the directories of the test."""
+        """Replace ports and directories of the page with those of the test."""
         numbers = "|".join(map(str, self.ports))
         text = re.sub(rf"(?<![\w.])({numbers})(?![\w.])", lambda match: str(self.ports[int(match[1])]), text)
         return re.sub(r"(?<![\w.])/tmp(?=/)", str(self._temporary), text)
@@ -239,7 +238,7 @@ class Reader:
         wait_for(lambda: log.read_text() or process.poll() is not None, f"output of {place.command}", OUTPUT_S)
 
     def _interrupt(self) -> None:
-        """Press Ctrl-C in every terminal. Raises PageBroken for one that had ended before, or ends with an error."""
+        """Press Ctrl-C in all terminals; raises PageBroken if a command had already ended, or ends with an error."""
         broken = []
         for place, process, log in self._interrupted:
             ended_before = process.poll()
@@ -306,12 +305,12 @@ class Reader:
 
 
 def ports_of(words: Sequence[str]) -> set[str]:
-    """Return the ports that flags of a server name."""
+    """Return the ports in the flags of a server."""
     return {port for flag, port in itertools.pairwise(words) if flag in PORTS}
 
 
 def server_of(command: str) -> tuple[dict[str, str], list[str]] | None:
-    """Return the variables and the words behind `magnetar` of a command that starts a server, else None."""
+    """Return the variables, and the words after `magnetar`, of a command that starts a server, else None."""
     words = shlex.split(command, comments=True)
     variables = {}
     while words and re.match(r"[A-Z_]+=", words[0]):
@@ -321,14 +320,14 @@ def server_of(command: str) -> tuple[dict[str, str], list[str]] | None:
 
 
 def is_client(block: Block) -> bool:
-    """Return whether a block is a Python program that needs a server."""
+    """Return whether a block is a Python program that requires a server."""
     return block.language == "python" and not block.file_name and ADDRESS.search(block.code) is not None
 
 
 def missing_line(shown: list[str], printed: str) -> str | None:
-    """Return the first line that was not printed behind those before it; None if all were.
+    """Return the first expected line that was not printed after the earlier ones, or None.
 
-    Blanks count as one, and `…` stands for anything within a line.
+    Whitespace is normalised, and `…` matches anything within a line.
     """
     lines = iter(printed.splitlines())
     for line in filter(str.strip, shown):

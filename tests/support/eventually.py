@@ -1,4 +1,4 @@
-"""Waiting for a condition inside an event loop, with a deadline."""
+"""Wait for a condition on an event loop, with a deadline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL_S = 0.02
 
 
 async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, timeout_s: float = TIMEOUT_S) -> T:
-    """Return the first true value of `condition`; fail with `what` and the last value when the time is over."""
+    """Return the first true value of `condition`; fail with `what` and the last value at the deadline."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = await condition()
@@ -25,7 +25,7 @@ async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, ti
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until a condition holds that can only be asked for."""
+    """Wait until a condition without a value holds."""
     async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What tests of EFFECTIVELY_ONCE have in common: instances, and every output of a topic by its input."""
+"""Common parts of tests of EFFECTIVELY_ONCE: instances, and all outputs of a topic by input."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ EARLIEST = ConsumerConfig(initial_position="Earliest", receiver_queue_size=5000)
 
 
 async def all_messages(client: AsyncClient, topic: str) -> list[bytes]:
-    """Return every message that a topic, or its partitions, holds now.
+    """Return all messages in a topic, or in its partitions.
 
-    An entry is taken once by its position: a consumer that had to connect again is given entries a second time.
+    Each entry is counted once, by position: a consumer that reconnects receives entries twice.
     """
     messages: list[bytes] = []
     for partition in await client.partitions(topic):
@@ -53,7 +53,7 @@ async def all_messages(client: AsyncClient, topic: str) -> list[bytes]:
 
 
 def exact_spec_maker(make_spec: ExactSpec, server: Broker, state_url: str = "") -> ExactSpec:
-    """Return what makes specs of functions that are EFFECTIVELY_ONCE, as the worker records them."""
+    """Return a function that creates specs of EFFECTIVELY_ONCE functions, as recorded by a worker."""
     own = uuid4().hex[:8]
 
     def make(code: str, *, uuid: str = "u", incarnation: int = 0, **details: object) -> InstanceSpec:
@@ -68,7 +68,7 @@ def exact_spec_maker(make_spec: ExactSpec, server: Broker, state_url: str = "") 
 
 
 async def send(client: AsyncClient, topic: str, batches: int, messages: int, first: int = 0) -> list[bytes]:
-    """Send numbered messages, and return what they are with an exclamation mark."""
+    """Send numbered messages, and return them with an exclamation mark."""
     producer = await client.create_producer(topic)
     sent = []
     for batch in range(batches):
@@ -85,7 +85,7 @@ async def count(client: AsyncClient, topic: str) -> int:
 
 
 async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: float = 60.0) -> None:
-    """Wait until a topic holds so many messages."""
+    """Wait until a topic has a number of messages."""
 
     async def has_arrived() -> bool:
         return await count(client, topic) >= expected
@@ -94,7 +94,7 @@ async def arrived(client: AsyncClient, topic: str, expected: int, timeout_s: flo
 
 
 async def reset(client: AsyncClient, topic: str, server: Broker | None = None) -> None:
-    """Move the function's cursor to the first message: by REST under a running instance, else as a consumer."""
+    """Move the function's cursor to the first message: by REST if an instance is running, else as a consumer."""
     if server is not None:
         async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
             path = "/admin/v2/" + topic.replace("://", "/")
@@ -107,7 +107,7 @@ async def reset(client: AsyncClient, topic: str, server: Broker | None = None) -
 
 
 async def no_backlog(server: Broker, topic: str) -> None:
-    """Wait until everything is acknowledged."""
+    """Wait until all messages are acknowledged."""
 
     async def is_empty() -> bool:
         async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
@@ -118,7 +118,7 @@ async def no_backlog(server: Broker, topic: str) -> None:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
-    """Wait until a condition holds that can only be asked for."""
+    """Wait until a condition without a value holds."""
     async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -126,7 +126,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float 
 
 @contextlib.asynccontextmanager
 async def running(service_url: str, spec: InstanceSpec) -> AsyncIterator[ThreadInstance]:
-    """A thread instance with a client of its own, so that its end is the end of its connections."""
+    """Run a thread instance with its own client, so that ending the instance closes its connections."""
     runtime = ThreadRuntime(service_url)
     instance = await runtime.start(spec)
     try:
@@ -137,7 +137,7 @@ async def running(service_url: str, spec: InstanceSpec) -> AsyncIterator[ThreadI
 
 
 async def kill_at(runtime: ProcessRuntime, spec: InstanceSpec, client: AsyncClient, topic: str, outputs: int) -> None:
-    """Start an instance and kill its process when its output topic holds so many messages."""
+    """Start an instance, and kill its process when its output topic has a number of messages."""
     instance = await runtime.start(spec)
     await arrived(client, topic, outputs)
     os.kill(instance.process_id, signal.SIGKILL)
@@ -147,9 +147,9 @@ async def kill_at(runtime: ProcessRuntime, spec: InstanceSpec, client: AsyncClie
 async def run_and_kill(
     runtime: ProcessRuntime, spec: InstanceSpec, client: AsyncClient, topic: str, rng: random.Random, total: int
 ) -> int:
-    """Run an instance until its output topic holds so many messages, killing it at random moments; return how often.
+    """Run an instance until its output topic has enough messages; return how often it was killed at random.
 
-    Mostly it is killed when it has made something, however slow the machine is, and now and then while it starts.
+    It is mostly killed after it has produced output, however slow the machine is, and sometimes during its start.
     """
     kills = 0
     while (before := await count(client, topic)) < total:

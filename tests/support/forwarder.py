@@ -1,4 +1,4 @@
-"""A router in front of a broker, as with address translation: it forwards TCP connections from one port to another."""
+"""A router in front of a broker, which forwards TCP connections to another port, as with address translation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Forwarder:
     """Forwards connections to one address.
 
     Attributes:
-        port: where clients connect.
-        inner_ports: local ports of the connections to the target, which is what the target sees.
+        port: port for clients.
+        inner_ports: local ports of the connections to the target, as the target sees them.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -29,7 +29,7 @@ class Forwarder:
 
     @contextlib.contextmanager
     def forwarding(self) -> Iterator[None]:
-        """Forward until the end of the block."""
+        """Forward connections inside the with block."""
         self._start(self._accept)
         try:
             yield

@@ -1,4 +1,4 @@
-"""What goes into the input topic of a function, what comes out of its output topic, and what is left."""
+"""Send input to a function's topics, receive its output, and check its backlog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def send_batches(client: AsyncClient, topic: str, batches: Sequence[Sequen
 
 
 async def receive(client: AsyncClient, topic: str, count: int) -> list[Message]:
-    """Return so many messages of a topic, and fail if there are more."""
+    """Return a number of messages of a topic, and fail if there are more."""
     consumer = await client.subscribe(topic, "test", EARLIEST)
     messages = [await consumer.receive(30) for _ in range(count)]
     more = consumer.poll()

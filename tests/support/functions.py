@@ -1,4 +1,4 @@
-"""Functions deployed through the REST interface, as any client of the field does it."""
+"""Deploy functions through the REST interface, as other clients do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 
 
 class Functions:
-    """The functions of public/default behind one web address."""
+    """The functions of public/default at one web address."""
 
     def __init__(self, web_url: str, headers: Mapping[str, str] | None = None) -> None:
         self.url = f"{web_url}/admin/v3/functions/public/default/"
@@ -27,7 +27,7 @@ class Functions:
         self.close()
 
     def create(self, name: str, source: Path | str, config: dict[str, Any]) -> httpx.Response:
-        """POST a function; `source` is a file or the text of a module `<name>.py`. The answer is not judged."""
+        """Create a function; `source` is a file or the code of a module `<name>.py`. The response is not checked."""
         return self._send("POST", name, source, config)
 
     def update(self, name: str, source: Path | str, config: dict[str, Any]) -> httpx.Response:
@@ -37,7 +37,7 @@ class Functions:
         self._http.delete(name).raise_for_status()
 
     def status(self, name: str) -> dict[str, Any]:
-        """The status of instance 0."""
+        """Return the status of instance 0."""
         answer = self._http.get(f"{name}/status").raise_for_status().json()
         instances = answer["instances"]
         return dict(instances[0]["status"]) if instances else {"running": False, "error": "", "numRestarts": 0}

@@ -1,4 +1,4 @@
-"""A broker of our own as a child process, and what instances need around them."""
+"""Run a broker as a child process, and create topics and specs for instances."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def client(server: Server) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic of this test's own; put something behind it for more."""
+    """Return a unique topic name for this test; append suffixes for more topics."""
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     return f"persistent://public/default/{name}-{uuid.uuid4().hex[:8]}"
 
@@ -43,7 +43,7 @@ MakeSpec = Callable[..., InstanceSpec]
 
 @pytest.fixture
 def make_spec(server: Server, tmp_path: Path, topic: str) -> MakeSpec:
-    """Return specs of functions that are written as text."""
+    """Return a function that creates specs of functions from their code."""
     return spec_maker(server.service_url, tmp_path, topic)
 
 

@@ -1,4 +1,4 @@
-"""Functions of a tenant on a worker that isolates user code, and code that they are told to run."""
+"""Run functions of a tenant on a worker that isolates user code, with code that tests control."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .servers import Server, descendants, is_alive
 from .waiting import wait_for
 
 USERS = ("daemon", "games")
-"""Of two tenants: Debian has them everywhere, each with a group of its own, and nothing runs as one of them."""
+"""System users of two tenants: Debian always has them, each with its own group, and no process runs as them."""
 TENANTS = ("one", "two")
 MARKERS = {kind: f"marker-of-the-{kind}-{uuid.uuid4().hex}" for kind in ("environment", "settings", "secret", "said")}
-"""What nobody's code may find but the one that it is of: of the worker, and of a function of the second tenant."""
+"""Files that only their owner's code may access: those of the worker, and of a function of the second tenant."""
 OBEYS = """
 import json
 def process(input, context):
@@ -36,7 +36,7 @@ Run = Callable[[str], Any]
 
 
 class Deployed:
-    """The functions of one tenant, as its users deploy them."""
+    """The functions of one tenant, deployed as users do."""
 
     def __init__(self, server: Server, tenant: str) -> None:
         self.tenant = tenant
@@ -58,7 +58,7 @@ class Deployed:
         return self._send("POST", name, full, data=(file_name or f"{name}.py", content, "application/octet-stream"))
 
     def update(self, name: str, **config: Any) -> httpx.Response:
-        """Change the config of a function."""
+        """Update the config of a function."""
         return self._send("PUT", name, {"runtime": "PYTHON", **config})
 
     def _send(self, method: str, name: str, config: dict[str, Any], **files: Any) -> httpx.Response:
@@ -66,7 +66,7 @@ class Deployed:
         return self.http.request(method, name, files=files)
 
     def deploy(self, name: str, package: bytes | str = OBEYS, file_name: str = "", **config: Any) -> None:
-        """Create a function and wait until it runs."""
+        """Create a function, and wait until it is running."""
         answer = self.create(name, package, file_name, **config)
         assert answer.status_code < 300, answer.text
         wait_for(lambda: self.status(name)["running"], f"running {name}", 30)
@@ -81,28 +81,28 @@ class Deployed:
         return answer.text
 
     def end(self, name: str, code: str) -> None:
-        """Run code that ends its process, and wait until the function runs again."""
+        """Run code that ends its process, and wait until the function is running again."""
         self.http.post(f"{name}/trigger", files={"data": (None, code)})
         wait_for(lambda: (status := self.status(name))["running"] and status["numRestarts"], f"restart of {name}", 30)
 
     def run(self, name: str, code: str) -> Any:
-        """What a function that obeys finds as ``result``, or the text of the error that it met."""
+        """Run code in the function, and return its ``result``, or the text of the error."""
         return json.loads(self.trigger(name, textwrap.dedent(code)))
 
 
 def make_tenant(server: Server, tenant: str) -> None:
-    """Make a tenant with the namespace `code`."""
+    """Create a tenant with the namespace `code`."""
     body = {"allowedClusters": ["standalone"]}
     httpx.put(f"{server.web_url}/admin/v2/tenants/{tenant}", json=body).raise_for_status()
     httpx.put(f"{server.web_url}/admin/v2/namespaces/{tenant}/code", json={}).raise_for_status()
 
 
 def processes(server: Server) -> dict[int, str]:
-    """All processes of a server and their titles."""
+    """Return all processes of a server with their titles."""
     everything = [psutil.Process(server.pid), *descendants(server.pid)]
     return {one.pid: " ".join(one.cmdline()) for one in everything if is_alive(one)}
 
 
 def data_of(server: Server) -> Path:
-    """The data directory of a server."""
+    """Return the data directory of a server."""
     return server.directory / "data"

@@ -1,4 +1,4 @@
-"""Pairs of RSA keys in PEM files, as messages are encrypted with."""
+"""RSA key pairs in PEM files, for encrypted messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.wire.functions_pb2 import CryptoSpec
 
 @dataclass(frozen=True)
 class Pair:
-    """The PEM files of a key."""
+    """The PEM files of a key pair."""
 
     public: Path
     private: Path
@@ -31,11 +31,11 @@ class Pair:
 
     @property
     def paths(self) -> dict[str, str]:
-        """What `pulsar.CryptoKeyReader` is made with."""
+        """Arguments of `pulsar.CryptoKeyReader`."""
         return {"public_key_path": str(self.public), "private_key_path": str(self.private)}
 
     def spec(self, reader: str = "pulsar.CryptoKeyReader", **settings: Any) -> CryptoSpec:
-        """Return the record of a cryptoConfig with the key ``k`` of these files."""
+        """Return the record of a cryptoConfig with this key under the name ``k``."""
         values: dict[str, Any] = {
             "cryptoKeyReaderClassName": reader,
             "cryptoKeyReaderConfig": json.dumps(self.paths),
@@ -44,13 +44,13 @@ class Pair:
         return CryptoSpec(**values | settings)
 
     def copy_to(self, other: Pair) -> None:
-        """Put these keys into the files of others."""
+        """Copy these keys to the files of another pair."""
         other.public.write_bytes(self.public.read_bytes())
         other.private.write_bytes(self.private.read_bytes())
 
 
 def write_pair(directory: Path, name: str, key: Any = None) -> Pair:
-    """Write the files of a key, a new RSA one unless it is given."""
+    """Write the files of a key pair, which is a new RSA pair by default."""
     key = key or rsa.generate_private_key(65537, 2048)
     pair = Pair(directory / f"{name}-public.pem", directory / f"{name}-private.pem")
     pair.private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -1,4 +1,4 @@
-"""A TCP server of a test, on a free port of this machine; what it does with a connection is a subclass's matter."""
+"""A TCP server for tests, on a free local port; subclasses handle the connections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CHUNK_BYTES = 65536
 
 
 class LoopbackServer(abc.ABC):
-    """Listens while its context lasts; a connection ends when `handle` returns or raises OSError.
+    """Listens inside a with block; a connection ends when `handle` returns or raises OSError.
 
     Attributes:
-        connections: how many were made in all.
-        tls: with which it listens; None without.
+        connections: number of connections so far.
+        tls: TLS settings, or None.
     """
 
     tls: ssl.SSLContext | None = None
@@ -52,13 +52,13 @@ class LoopbackServer(abc.ABC):
         return f"pulsar{'+ssl' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """End all connections now, with whatever was on its way."""
+        """Close all connections immediately, including data in flight."""
         for writer in list(self._writers):
             writer.transport.abort()
 
     @abc.abstractmethod
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Talk to a client."""
+        """Handle the connection of a client."""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -77,7 +77,7 @@ class LoopbackServer(abc.ABC):
 
 
 class LoopbackProxy(LoopbackServer):
-    """Passes bytes between clients and a server, both directions side by side."""
+    """Passes bytes between clients and a server, concurrently in both directions."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__()
@@ -85,11 +85,11 @@ class LoopbackProxy(LoopbackServer):
 
     @abc.abstractmethod
     async def to_server(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what the client of a connection (from 1) sends."""
+        """Pass on data of a client; connections are numbered from 1."""
 
     @abc.abstractmethod
     async def to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what the server sends."""
+        """Pass on data of the server."""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = self.connections

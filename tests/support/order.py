@@ -1,7 +1,7 @@
-"""The order in which two processes take files of tests: a long one that comes last leaves the other process idle.
+"""Order test files for two processes: a long file at the end would leave the other process idle.
 
-xdist takes the files with most tests first, which is right where tests take equally long. Those with few and long
-tests, which would come last, are named here. Tests in one process keep the order of their names.
+xdist starts with the files with most tests, which is right if tests take equally long. Files with few long tests, which
+would come last, are listed here. Tests in one process keep the order of their names.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LONG = (
     "tests/spark/test_notebooks.py",
     "tests/spark/test_kills.py",
 )
-"""Files of few tests that take long, the longest first."""
+"""Files of few tests that take long, longest first."""
 
 
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return files of `LONG` first, then those with most tests; the order within a file stays as it is."""
+    """Return the files of `LONG` first, then those with most tests; the order within a file does not change."""
     files = [item.nodeid.partition("::")[0] for item in items]
     counts = Counter(files)
     places = {file: (LONG.index(file) if file in LONG else len(LONG), -counts[file], file) for file in counts}

@@ -1,8 +1,8 @@
-"""Ports for servers that are started again on the port that they had.
+"""Reserve ports for servers that are restarted on the same port.
 
-A port that is free is anybody's: between the end of a server and its next start another test's server may be given it.
-One that is bound here, and not listened on, is given to nobody who asks for any port. Whoever asks for this one gets it
-if it sets SO_REUSEADDR, as every server does that wants to start again while old connections linger.
+A free port is available to all processes: between the end and the restart of a server, another test's server may get
+it. A port that is bound here without listening is never assigned to a process that requests any port. A process that
+requests this port gets it with SO_REUSEADDR, which servers set to restart while old connections linger.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import weakref
 
 
 class Reserved:
-    """Ports that are kept for as long as this object lives."""
+    """Ports that are reserved while this object exists."""
 
     def __init__(self, count: int) -> None:
         self.numbers: list[int] = []

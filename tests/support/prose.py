@@ -20,12 +20,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = Path(".ci/prose.json")
 WORDS = re.compile(r"\b(?:nobody|somebody|whoever|anew|told)\b|\bis (?!(?-i:None\b))(?:none|no)\b", re.IGNORECASE)
-"""`is None` is allowed: it is Python."""
+"""`is None` is allowed, because it is Python."""
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
 class Finding(NamedTuple):
-    """An occurrence of one of the words."""
+    """An occurrence of a flagged word."""
 
     path: str
     line: int

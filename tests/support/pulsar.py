@@ -1,8 +1,8 @@
-"""A real Apache Pulsar as the broker of tests: one that a starter runs for us, or one that runs already.
+"""A real Apache Pulsar as the broker of tests, started by a starter program or already running.
 
-`make test-pulsar PULSAR=<starter>` names a program that starts one, see docs/development/pulsar-tests.md. With
-MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL in its place the tests run on a Pulsar that is not theirs;
-those that kill or restart the broker are skipped then.
+`make test-pulsar PULSAR=<starter>` names a program that starts one; see docs/development/pulsar-tests.md. With
+MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL instead, the tests use a running Pulsar of another owner, and
+tests that kill or restart the broker are skipped.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ KEEP_ALIVE_S = 2
 HEAP = "1g"
 
 BROKERS = ["ours", pytest.param("pulsar", marks=pytest.mark.pulsar)]
-"""Parameters of a fixture that gives our broker to a test once, and Apache Pulsar once more."""
+"""Parameters of a fixture that runs a test with our broker and with Apache Pulsar."""
 
 
 class Broker(Protocol):
-    """What tests ask of a broker, ours or not."""
+    """The interface of a broker for tests, ours or Apache Pulsar."""
 
     @property
     def service_url(self) -> str: ...
@@ -71,15 +71,15 @@ class Broker(Protocol):
 
 @dataclass
 class ApachePulsar:
-    """One Apache Pulsar, shared by many tests: each takes names of its own.
+    """An Apache Pulsar that many tests share, each with unique names.
 
     Attributes:
-        directory: data and logs.
-        starter: what starts it; None if it runs already.
-        addresses: where it listens: `brokerServiceUrl` and `webServiceUrl`.
-        flags: of the starter, beyond those that it always gets.
+        directory: directory for data and logs.
+        starter: program that starts Pulsar; None if it is already running.
+        addresses: addresses of the broker: `brokerServiceUrl` and `webServiceUrl`.
+        flags: flags of the starter, in addition to the default ones.
         settings: lines of the broker's configuration.
-        headers: that requests need, where it asks who they come from.
+        headers: headers for requests, if it requires authentication.
     """
 
     directory: Path
@@ -110,7 +110,7 @@ class ApachePulsar:
         return self.process is not None and self.process.poll() is not None
 
     def log_tail(self) -> str:
-        """The ends of what it and its starter wrote."""
+        """Return the last lines of its log and its starter's."""
         found = [self.directory / "starter.log", *sorted(self.directory.glob("data/logs/*.log"))]
         return "\n".join(
             f"--- {file.name}\n{file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors='replace')}"
@@ -119,16 +119,16 @@ class ApachePulsar:
         )
 
     def require_starter(self, why: str = "kills the broker") -> None:
-        """Skip a test that needs a Pulsar of its own."""
+        """Skip a test that requires its own Pulsar if there is no starter."""
         if self.starter is None:
             pytest.skip(f"{why}: not on the Pulsar of {URL}; give a starter (make test-pulsar PULSAR=…)")
 
     def keep_alive_s(self) -> int:
-        """How often it asks a silent client for a sign of life."""
+        """Return the keep-alive interval in seconds."""
         return int(self._setting("keepAliveIntervalSeconds"))
 
     def acknowledges_inside_batches(self) -> bool:
-        """Whether it remembers which messages of an entry are acknowledged."""
+        """Return whether acknowledgements within batches are enabled."""
         return self._setting("acknowledgmentAtBatchIndexLevelEnabled").lower() == "true"
 
     def _setting(self, name: str) -> str:
@@ -136,17 +136,17 @@ class ApachePulsar:
         return str(httpx.get(url, headers=self.headers, timeout=10).raise_for_status().json()[name])
 
     def start(self) -> None:
-        """Start it, on the ports of the last time if there was one; returns once it serves.
+        """Start it, on the previous ports if it ran before, and return when it is ready.
 
         Raises:
-            ServerFailed: it ended, or did not serve in time.
+            ServerFailed: it ended, or was not ready in time.
         """
         if self.starter is not None:
             self._launch(*self.flags)
         self._wait_serving()
 
     def _launch(self, *flags: str) -> None:
-        """Return once a starter says that Pulsar is ready, which may be too early."""
+        """Run the starter until it reports that Pulsar is ready, which may be too early."""
         assert self.starter is not None
         self._is_tidy = False
         self._ports = self._ports or free_ports(3)
@@ -178,7 +178,7 @@ class ApachePulsar:
         self._wait(self.is_serving, f"Apache Pulsar that serves at {self.web_url}")
 
     def is_serving(self) -> bool:
-        """Whether it stores and reads messages, and makes ledgers for new topics; ready is not yet able."""
+        """Return whether it stores and reads messages, and creates ledgers for new topics, which takes longer."""
         # `health` publishes a message and reads it.
         paths = ("namespaces/public", "persistent/public/default", "brokers/health")
         return all(self._answers(path) for path in paths) and all(self._makes_topic() for _ in range(FRESH_TOPICS))
@@ -193,7 +193,7 @@ class ApachePulsar:
         return httpx.delete(url, headers=self.headers, timeout=10).is_success
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it as long as Pulsar lives, `START_TIMEOUT_S` at most; `ServerFailed` says what is missing."""
+        """Wait until it is ready, for at most `START_TIMEOUT_S`; ServerFailed names what is missing."""
 
         def is_over() -> bool:
             return self.is_dead or condition()
@@ -206,22 +206,22 @@ class ApachePulsar:
             raise ServerFailed(f"no {what}: it ended with {self.process.returncode}:\n{self.log_tail()}")
 
     def kill(self) -> None:
-        """`kill -9` of Pulsar itself, as a power cut would; returns when it and its starter are gone."""
+        """Kill Pulsar itself with SIGKILL, as in a power failure, and return when it and its starter have ended."""
         assert self.process is not None
         assert self._server_pid in {one.pid for one in descendants(self.process.pid)}
         os.kill(self._server_pid, signal.SIGKILL)
         self.process.wait(STOP_TIMEOUT_S)
 
     def restart(self) -> None:
-        """Start again on the same ports and data after `kill` or `stop`; returns once it serves.
+        """Restart it with the same ports and data after `kill` or `stop`, and return when it is ready.
 
-        After a kill it is started twice at least: the store of 4.0.7 finds the registration that the dead one left,
-        and its bookie registers and is thrown out a hundred times a second from then on, so that new ledgers fail now
-        and then. That also ends its functions worker while it starts, and all with it; so the first start is without.
-        An orderly stop takes the registration away.
+        After a kill it is started at least twice: the store of 4.0.7 finds the registration of the killed one, and its
+        bookie then registers and is removed a hundred times a second, so that creating ledgers fails now and then. That
+        also ends its functions worker during the start, and the whole process with it; so the first start is without
+        one. An orderly stop removes the registration.
 
         Raises:
-            ServerFailed: it did not serve within `RESTART_TIMEOUT_S`, however often it was started.
+            ServerFailed: it was not ready within `RESTART_TIMEOUT_S`, after several starts.
         """
         assert self.process is not None
         assert self.process.poll() is not None
@@ -244,7 +244,7 @@ class ApachePulsar:
             self.stop(TIDY_TIMEOUT_S)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM, and SIGKILL for what is left after half a minute."""
+        """Send SIGTERM, and SIGKILL after half a minute."""
         if self.process is None:
             return
         if not self.is_dead:
@@ -262,7 +262,7 @@ class ApachePulsar:
 
 
 def what_is_wrong(environment: Mapping[str, str]) -> str | None:
-    """Say in one line what cannot work of the settings above; None if all can; pure but for a look at the file."""
+    """Return on one line why the settings above cannot work, or None; without side effects."""
     starter, url, web_url = (environment.get(name, "") for name in (STARTER, URL, WEB_URL))
     if starter and shutil.which(starter) is None:
         return f"{STARTER}: {starter} is no program that can be run; name one that starts an Apache Pulsar"
@@ -275,7 +275,7 @@ def what_is_wrong(environment: Mapping[str, str]) -> str | None:
 
 @contextlib.contextmanager
 def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
-    """The Apache Pulsar of the environment, stopped at the end if it was started here; skips the test without one."""
+    """Run the Apache Pulsar of the environment; skip the test if there is none."""
     it = of_environment(directory)
     if it is None:
         pytest.skip(f"no Apache Pulsar: neither {STARTER} (make test-pulsar PULSAR=…) nor {URL} is set")
@@ -284,7 +284,7 @@ def running_pulsar(directory: Path) -> Iterator[ApachePulsar]:
 
 
 def of_environment(directory: Path) -> ApachePulsar | None:
-    """The Apache Pulsar that the environment names, not started yet; None if it names none."""
+    """Return the Apache Pulsar of the environment without starting it, or None."""
     starter, url = os.environ.get(STARTER), os.environ.get(URL)
     if not starter and not url:
         return None
@@ -296,7 +296,7 @@ def of_environment(directory: Path) -> ApachePulsar | None:
 
 @contextlib.contextmanager
 def started(it: ApachePulsar) -> Iterator[None]:
-    """Start it, or wait until it serves if it runs already; stop it at the end if it was started here."""
+    """Start it, or wait until a running one is ready; stop it at the end if it was started here."""
     try:
         _start_patiently(it)
         yield
@@ -305,7 +305,7 @@ def started(it: ApachePulsar) -> Iterator[None]:
 
 
 def _start_patiently(pulsar: ApachePulsar) -> None:
-    """Start it, again where its starter gave up, which may be sooner than a busy machine needs."""
+    """Start it, retrying if its starter gives up, which may be too early for a busy machine."""
     for starts in range(1, STARTS_MAX + 1):
         try:
             pulsar.start()
@@ -317,7 +317,7 @@ def _start_patiently(pulsar: ApachePulsar) -> None:
 
 
 def mortal(pulsar: ApachePulsar) -> ApachePulsar:
-    """It, alive, for a test that kills it. Skips the test where it is not ours to kill."""
+    """Return it, running, for a test that kills it; skip the test if it must not be killed."""
     pulsar.require_starter()
     if pulsar.is_dead:
         pulsar.restart()
@@ -325,7 +325,7 @@ def mortal(pulsar: ApachePulsar) -> ApachePulsar:
 
 
 def free_ports(count: int) -> list[str]:
-    """Ports that nobody listens on now."""
+    """Return ports that are free now."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -334,5 +334,5 @@ def free_ports(count: int) -> list[str]:
 
 
 def own_name(word: str) -> str:
-    """A name that no other test and no earlier run has: an Apache Pulsar may outlive both."""
+    """Return a name that no other test or earlier run uses: an Apache Pulsar may outlive both."""
     return f"{word}-{uuid.uuid4().hex[:8]}"

@@ -1,8 +1,8 @@
-"""Seeded samples of what is long: some rows of a test, and at least one of every test function or file.
+"""Seeded samples of long tests: some cases of a test, and at least one of each test function or file.
 
-Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are chosen of each test function. Other tests
-are chosen of each file: `slow` ones, where those that encode and decode always run; those of `connectors` and of
-`spark`, which the build server has no time to run in full; and those marked `elsewhere`, on a standalone Spark cluster.
+Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are sampled per test function. Other tests are
+sampled per file: `slow` tests, except that encoding and decoding tests always run; tests of `connectors` and `spark`,
+which the build server has no time to run completely; and tests marked `elsewhere`, on a standalone Spark cluster.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NAMES = {
     "connectors": "tests of connectors",
     "spark": "tests of Spark",
 }
-"""The marks that can be sampled, and what bears them."""
+"""Marks that can be sampled, and the tests that have them."""
 OF_FILES = ("slow", "elsewhere", "connectors", "spark")
-"""The marks whose sample is of each file."""
+"""Marks that are sampled per file."""
 WHOLE = ("tests/wire/", "tests/client/test_golden")
-"""Where each slow test shows how bytes are read or written."""
+"""Parts of the names of slow tests that always run, because they read or write bytes."""
 
 
 def share_of(mark: str) -> str:
-    """Return the variable with the share of what has a mark, in percent; all if it is not set."""
+    """Return the variable with the share of a mark's tests in percent; all run if it is not set."""
     return f"MAGNETAR_{mark.upper()}_SHARE"
 
 
 def seed_of(mark: str) -> str:
-    """Return the variable that says which those are: the same seed and share choose the same of the same tests."""
+    """Return the variable with the seed; the same seed and share select the same tests."""
     return f"MAGNETAR_{mark.upper()}_SEED"
 
 
@@ -43,14 +43,14 @@ SEED = seed_of("crash")
 
 @dataclass(frozen=True)
 class Sample:
-    """Which share of what has a mark, chosen by which seed."""
+    """The share of a mark's tests, and the seed that selects them."""
 
     percent: int
     seed: int
     mark: str = "crash"
 
     def chosen(self, node_ids: Sequence[str]) -> set[str]:
-        """Choose the share of the rounds of each test function, or of the tests of each file, rounded up."""
+        """Select the share of the cases of each test function, or of the tests of each file, rounded up."""
         until = "::" if self.mark in OF_FILES else "["
         rounds: dict[str, list[str]] = defaultdict(list)
         kept: set[str] = set()
@@ -69,20 +69,20 @@ class Sample:
 
 
 EXAMPLES = "MAGNETAR_EXAMPLES_SHARE"
-"""The variable with the share, in percent, of the examples that property tests run."""
+"""The variable with the share, in percent, of the examples of property tests."""
 FEWEST_EXAMPLES = 25
 
 
 def example_count(all_of_them: int, percent: int) -> int:
-    """Return how many examples a property test runs: its share, but not fewer than `FEWEST_EXAMPLES`."""
+    """Return the number of examples of a property test: its share, but at least `FEWEST_EXAMPLES`."""
     return min(all_of_them, max(FEWEST_EXAMPLES, all_of_them * percent // 100))
 
 
 def percent_of(environment: Mapping[str, str], variable: str) -> int:
-    """Return a share in percent, 100 if it is not set.
+    """Return a share in percent, or 100 if it is not set.
 
     Raises:
-        ValueError: it is not a whole number from 1 to 100.
+        ValueError: the share is not a whole number from 1 to 100.
     """
     text = environment.get(variable) or "100"
     try:
@@ -95,10 +95,10 @@ def percent_of(environment: Mapping[str, str], variable: str) -> int:
 
 
 def sample_of(environment: Mapping[str, str], mark: str = "crash") -> Sample | None:
-    """Read the sample that the environment asks for, or None for all.
+    """Return the sample set by the environment, or None for all tests.
 
     Raises:
-        ValueError: the share is no whole number from 1 to 100, or the seed none at all.
+        ValueError: the share is not a whole number from 1 to 100, or the seed is not a number.
     """
     share, seed = share_of(mark), seed_of(mark)
     if not environment.get(share):

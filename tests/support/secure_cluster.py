@@ -24,14 +24,14 @@ HTPASSWD = f"{USER}:$apr1$magnetar$vgTscSkEbqcY0LbkLCHRi/\n"
 
 @dataclass
 class SecureCluster:
-    """It, and who may do what: role ``superuser`` all, ``consumer`` and ``ada`` produce and consume in `NAMESPACE`.
+    """The cluster and its roles: ``superuser`` may do anything, ``consumer`` and ``ada`` may use topics in `NAMESPACE`.
 
     Attributes:
-        service_url: of the broker, without TLS.
-        web_url: of the REST interface, without TLS.
-        authority: of its certificate, and of clients' ones.
-        tls_port: of the broker.
-        web_tls_port: of the REST interface.
+        service_url: broker URL without TLS.
+        web_url: REST interface URL without TLS.
+        authority: authority of the broker's certificate and of client certificates.
+        tls_port: TLS port of the broker.
+        web_tls_port: TLS port of the REST interface.
     """
 
     service_url: str
@@ -57,17 +57,17 @@ class SecureCluster:
         return f"persistent://{NAMESPACE}/{name}-{time.time_ns()}"
 
     def token(self, role: str, life_s: float | None = None, **claims: Any) -> str:
-        """A token that is good, for ever unless it is said for how long."""
+        """Return a valid token, without expiry by default."""
         return token(role, **claims) if life_s is None else token(role, exp=time.time() + life_s, **claims)
 
     def certificate(self, role: str) -> Certificate:
-        """A client's certificate."""
+        """Return a client's certificate."""
         return self.authority.issue(role, [])
 
 
 @contextmanager
 def running_secure_cluster(kind: str, directory: Path) -> Iterator[SecureCluster | None]:
-    """Ours, or for ``pulsar`` one that the starter of the environment starts; None without a starter."""
+    """Run our broker, or for ``pulsar`` one started by the environment's starter; yield None without a starter."""
     authority = Authority(directory / "ca")
     tls_port, web_tls_port = free_ports(2)
     settings = _settings(directory, authority, tls_port, web_tls_port)
@@ -109,7 +109,7 @@ def _superuser() -> dict[str, str]:
 
 
 def _granted(cluster: SecureCluster) -> SecureCluster:
-    """Make the tenant and the namespace, and let two roles in."""
+    """Create the tenant and the namespace, and grant access to two roles."""
     with httpx.Client(base_url=f"{cluster.web_url}/admin/v2/", headers=_superuser(), timeout=30) as admin:
         tenant = {"adminRoles": [], "allowedClusters": ["standalone"]}
         admin.put("tenants/sec", json=tenant).raise_for_status()

@@ -1,7 +1,7 @@
-"""Our servers as a user runs them: a child process, free ports, a ready file, a log to look into afterwards.
+"""Run our servers as a user does: as a child process with free ports, a ready file, and a log.
 
-Nothing here imports the broker or the worker: what these helpers start is the command line, so that a test sees
-what a user sees. Every server is stopped by its own pid, and with it whatever it left behind below that pid.
+This module does not import the broker or the worker: it runs the command line, so that tests see what a user sees. Each
+server is stopped by its own pid, together with all processes left below that pid.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ROOT = Path(__file__).parents[2]
 
 
 class ServerFailed(AssertionError):
-    """A server did not start, or did not end when told; the message carries the end of its log."""
+    """A server did not start, or did not stop in time; the message contains the end of its log."""
 
 
 @dataclass
 class Server:
-    """One running `magnetar standalone`, `broker` or `worker`.
+    """A `magnetar standalone`, `broker` or `worker` process.
 
     Attributes:
-        command: everything after `python -m magnetar.cli`, without ports and ready file; its first word names the log.
-        directory: where its ready file and log lie; the data directory is `directory / "data"`.
-        addresses: what the ready file said.
-        environment: variables beside those of the test.
-        cwd: its working directory.
+        command: arguments of `python -m magnetar.cli`, without ports and ready file; the first word names the log.
+        directory: directory of its ready file and log; the data directory is `directory / "data"`.
+        addresses: content of the ready file.
+        environment: variables in addition to those of the test.
+        cwd: working directory.
     """
 
     command: tuple[str, ...]
@@ -77,13 +77,13 @@ class Server:
         return self.directory / f"{self.command[0]}.log"
 
     def log_tail(self) -> str:
-        """The end of everything that the process wrote."""
+        """Return the last lines of the process's log."""
         if not self.log_file.exists():
             return "(no log)"
         return self.log_file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def start(self, extra: Sequence[str] = ()) -> None:
-        """Start the process and return once its ready file is there; a second start keeps the ports of the first."""
+        """Start the process, and return when its ready file exists; later starts reuse the ports of the first."""
         ready_file = self.directory / f"{self.command[0]}.ready.json"
         ready_file.unlink(missing_ok=True)
         arguments = [*COMMAND, *self.command, *self._port_flags(), "--ready-file", str(ready_file), *extra]
@@ -110,22 +110,22 @@ class Server:
             time.sleep(POLL_S)
 
     def kill(self) -> None:
-        """`kill -9` of the server's own process, as a power cut would; returns when it is gone."""
+        """Kill the server's own process with SIGKILL, as in a power failure, and return when it has ended."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
 
     def restart(self) -> None:
-        """Start again on the same ports and data after `kill` or `stop`."""
+        """Restart it with the same ports and data after `kill` or `stop`."""
         assert self.process is not None
         assert self.process.poll() is not None
         self.start()
 
     def stop(self) -> int:
-        """SIGTERM, the promised 10 s, then SIGKILL; also for what lived below the process. Returns the exit code.
+        """Send SIGTERM, and SIGKILL after 10 s, also to processes below it; return the exit code.
 
         Raises:
-            ServerFailed: it had to be killed, or left processes behind.
+            ServerFailed: the process had to be killed, or left processes behind.
         """
         if self.process is None:
             return 0
@@ -164,7 +164,7 @@ PORT_FLAGS = {
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """Every living process below `pid`."""
+    """Return all running processes below `pid`."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -172,9 +172,9 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def survivors(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:
-    """Those of ``processes`` that live after so many seconds at most; returns as soon as there are none.
+    """Return the processes that are still running after a time limit, or as soon as all have ended.
 
-    What is dead and nobody has waited for is dead: an orphan's new parent may take its time.
+    A zombie counts as ended: an orphan's new parent may be slow to reap it.
     """
     deadline = time.monotonic() + timeout_s
     while (alive := [one for one in processes if is_alive(one)]) and time.monotonic() < deadline:
@@ -183,7 +183,7 @@ def survivors(processes: Sequence[psutil.Process], timeout_s: float) -> list[psu
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process may still do something."""
+    """Return whether a process is still running."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -191,14 +191,14 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def server(kind: str, directory: Path, *flags: str) -> Server:
-    """A server that keeps its data below `directory`; not started yet."""
+    """Return a server whose data is below `directory`, without starting it."""
     directory.mkdir(parents=True, exist_ok=True)
     return Server((kind, "--data-dir", str(directory / "data"), *flags), directory)
 
 
 @contextlib.contextmanager
 def running(kind: str, directory: Path, *flags: str) -> Iterator[Server]:
-    """A started server, stopped at the end."""
+    """Run a server inside the with block."""
     it = server(kind, directory, *flags)
     try:
         it.start()

@@ -19,7 +19,7 @@ _ATTRIBUTE = re.compile(r"^(\w+): ", re.MULTILINE)
 
 
 def meanings(config: type[Any]) -> dict[str, str]:
-    """What the docstring of a dataclass says of each field, as one line of Markdown."""
+    """Return the description of each field from a dataclass's docstring, as one line of Markdown."""
     text = inspect.cleandoc((config.__doc__ or "").partition("Attributes:\n")[2])
     parts = _ATTRIBUTE.split(text)[1:]
     return {
@@ -29,7 +29,7 @@ def meanings(config: type[Any]) -> dict[str, str]:
 
 
 def kind(field: Field[Any]) -> str:
-    """The type of a field, its choices, or its unit, which is what its name ends in."""
+    """Return a field's type, choices, or unit, which is the suffix of its name."""
     name, *others = str(field.type).removesuffix(" | None").split(" | ")
     choices = getattr(client_config, name, None)
     if get_origin(choices) is Literal:
@@ -39,13 +39,13 @@ def kind(field: Field[Any]) -> str:
 
 
 def default(field: Field[Any]) -> str:
-    """The default of a field, as a program would write it."""
+    """Return the default of a field, as a program would write it."""
     value = field.default_factory() if field.default_factory is not MISSING else field.default
     return f"`{value!r}`" if not isinstance(value, int) or isinstance(value, bool) else f"{value:,}"
 
 
 def table(config: type[Any]) -> str:
-    """The rows of one dataclass, between the marks by which the page has them."""
+    """Return the rows of a dataclass, between the marks in the page."""
     said = meanings(config)
     rows = [f"| `{one.name}` | {kind(one)} | {default(one)} | {said[one.name]} |" for one in fields(config)]
     name = config.__name__
@@ -54,7 +54,7 @@ def table(config: type[Any]) -> str:
 
 
 def written(page: str) -> str:
-    """A page with its tables as they should be."""
+    """Return a page with current tables."""
     for config in CONFIGS:
         name = config.__name__
         marks = re.compile(rf"<!-- {name} -->.*?<!-- end of {name} -->", re.DOTALL)

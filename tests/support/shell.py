@@ -1,4 +1,4 @@
-"""Commands against one server, as the examples call them."""
+"""Run commands against one server, as the examples do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .waiting import wait_for
 
 
 class Shell:
-    """Calls commands against one server."""
+    """Runs commands against one server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -24,7 +24,7 @@ class Shell:
         return call(*arguments, admin_url=self._server.web_url, service_url=self._server.service_url).ok()
 
     def deploy(self, name: str, package: Path, class_name: str, *flags: str) -> None:
-        """Create a function from `NAME-in` to `NAME-out` and wait until it runs."""
+        """Create a function from `NAME-in` to `NAME-out`, and wait until it is running."""
         self("functions", "create", "--py", str(package), "--classname", class_name, "--name", name,
              "--inputs", f"{name}-in", "--output", f"{name}-out", *flags)  # fmt: skip
         self.wait_until_running(name)
@@ -36,7 +36,7 @@ class Shell:
         )  # fmt: skip
 
     def through(self, name: str, *messages: str, outputs: int = 1) -> list[str]:
-        """Send messages to a function and return so many outputs."""
+        """Send messages to a function, and return a number of outputs."""
         self("topics", "create-subscription", f"{name}-out", "-s", "test", "-m", "earliest")
         flags = [flag for message in messages for flag in ("-m", message)]
         self("produce", f"{name}-in", "-s", "", *flags)

@@ -1,4 +1,4 @@
-"""An endpoint that takes spans by OTLP over HTTP, and keeps them."""
+"""An endpoint that accepts spans by OTLP over HTTP, and stores them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.eventually import eventually
 
 
 class SpanEndpoint:
-    """What has arrived.
+    """The received spans.
 
     Attributes:
-        url: where it listens.
-        spans: all spans, in the order of their arrival.
-        services: the names of the services that sent them.
+        url: URL of the endpoint.
+        spans: all spans, in order of arrival.
+        services: names of the services that sent spans.
     """
 
     def __init__(self, url: str) -> None:
@@ -34,7 +34,7 @@ class SpanEndpoint:
             self.spans += [span for scope in group.scope_spans for span in scope.spans]
 
     async def arrived(self, count: int) -> list[Span]:
-        """Wait for so many spans, and return them; fail if there are more."""
+        """Wait for a number of spans, and return them; fail if there are more."""
 
         async def are_there() -> bool:
             return len(self.spans) >= count

@@ -1,4 +1,4 @@
-"""A storage without threads: the test does all work of its lanes by steps, and looks at what it holds."""
+"""A storage without threads: the test runs all work of its lanes step by step, and inspects the state between steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Stepper:
-    """All lanes on the calling thread: tasks wait until `step` or `run` is called.
+    """Runs all lanes on the calling thread: tasks wait until `step` or `run` is called.
 
     Args:
         hand_over: as for ThreadLanes.
         write_turn: as for ThreadLanes.
-        rng: draws which lane goes next.
+        rng: selects the next lane.
     """
 
     def __init__(self, hand_over: Task, write_turn: Task, rng: random.Random) -> None:
@@ -32,32 +32,32 @@ class Stepper:
         self._is_writer_awake = False
 
     def on_loop(self, task: Task) -> None:
-        """See `Lanes`."""
+        """Queue a task of the loop."""
         self._loop_tasks.append(task)
 
     def later_on_loop(self, delay_s: float, task: Task) -> None:
-        """See `Lanes`; there is no time here: what waits for it is done by the test's own calls."""
+        """Do nothing: there is no time, and tests call delayed work themselves."""
 
     def wake_writer(self) -> None:
-        """See `Lanes`."""
+        """Wake the writer, which runs in a later step."""
         self._is_writer_awake = True
 
     def in_background(self, task: Task) -> None:
-        """See `Lanes`."""
+        """Queue a background task."""
         self._background_tasks.append(task)
 
     def reading(self, job: Callable[[], T]) -> Future[T]:
-        """See `Lanes`; an error is raised here already."""
+        """Run a job immediately, and raise its error here."""
         result: Future[T] = Future()
         result.set_result(job())
         return result
 
     def stop(self) -> None:
-        """See `Lanes`."""
+        """Run all remaining tasks."""
         self.run()
 
     def step(self) -> bool:
-        """Run one task of one lane; False if all lanes are empty."""
+        """Run one task of one lane; return False if all lanes are empty."""
         choices: list[Task] = []
         if self._loop_tasks:
             choices.append(lambda: self._loop_tasks.popleft()())
@@ -76,13 +76,13 @@ class Stepper:
         self._write_turn()
 
     def run(self) -> None:
-        """Run until all lanes are empty."""
+        """Run tasks until all lanes are empty."""
         while self.step():
             pass
 
 
 def step_by_hand(storage: Storage, rng: random.Random) -> Stepper:
-    """Run a storage without threads and loop: the caller's steps do all work, in an order that ``rng`` draws."""
+    """Run a storage without threads and loop: calls of `step` do all work, in an order selected by ``rng``."""
     journal = storage._core.journal
     stepper = Stepper(journal.hand_over, journal.write_turn, rng)
     storage.use(stepper)
@@ -90,7 +90,7 @@ def step_by_hand(storage: Storage, rng: random.Random) -> Stepper:
 
 
 def load_now(log: TopicLog, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-    """Do what `TopicLog.load` does on the calling thread; for a storage without threads."""
+    """Do what `TopicLog.load` does, on the calling thread, for a storage without threads."""
     found = log.read(start, max_entries, max_bytes)
     if found is not None:
         return found

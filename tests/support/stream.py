@@ -1,8 +1,8 @@
-"""A running load through a function whose outputs say who made them, and what must be true of all of them.
+"""Run continuous load through a function whose outputs name their origin, and check all outputs.
 
-The function adds its instance, a tag, and a word that is another in each run of an instance (see `source`). The output
-topic keeps the order in which the broker took the outputs, so it shows whether two runs of an instance ever overlapped:
-then outputs of the earlier one stand behind outputs of the later one.
+The function adds its instance, a tag, and a word that differs in each run of an instance (see `source`). The output
+topic has the order in which the broker accepted the outputs, so it shows whether two runs of an instance overlapped:
+then outputs of the earlier run follow outputs of the later one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ BURST = 4
 
 
 def source(tag: str, sleep_s: float = 0.0, every: int = 1) -> str:
-    """The text of a module with the function `process`.
+    """Return the code of a module with the function `process`.
 
     Args:
-        tag: what it answers, unless the user config has another `tag`.
-        sleep_s: how long it takes over a message.
-        every: the messages over which it takes so long; the others are answered at once.
+        tag: tag of the outputs, unless the user config has another `tag`.
+        sleep_s: processing time of a slow message.
+        every: interval of slow messages; others are processed immediately.
     """
     return f"""
 import time
@@ -47,7 +47,7 @@ def process(text, context):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output: what of which input, made by whom."""
+    """One output: the input, and the run that produced it."""
 
     number: int
     instance: int
@@ -56,7 +56,7 @@ class Output:
 
 
 class Stream:
-    """Publishes numbers one after the other, to each of the topics in turn, and collects what comes out."""
+    """Publishes numbers one after the other, to each of the topics in turn, and collects the outputs."""
 
     def __init__(self, service_url: str, topics: list[str], output: str) -> None:
         self._client = magnetar.Client(service_url)
@@ -104,13 +104,13 @@ class Stream:
         wait_for(lambda: condition(self.outputs), what, timeout_s)
 
     def passed(self) -> int:
-        """Wait until something published from now on has come out; returns its number."""
+        """Wait until a message published from now on has been output, and return its number."""
         first = self.published
         self.wait_for(lambda outputs: any(one.number >= first for one in outputs), f"output of {first} or later")
         return first
 
     def finish(self, timeout_s: float = 60.0) -> list[Output]:
-        """Publish no more, wait until everything has come out at least once, and return all outputs in order."""
+        """Stop publishing, wait until every message has been output, and return all outputs in order."""
         try:
             self._is_over.set()
             self._threads[0].join(90)
@@ -134,12 +134,12 @@ class Stream:
 
 
 def duplicates(outputs: list[Output]) -> int:
-    """How many outputs there are beyond one for each input."""
+    """Return the number of outputs beyond one per input."""
     return len(outputs) - len({one.number for one in outputs})
 
 
 def check_fenced(outputs: list[Output]) -> None:
-    """No run of an instance puts anything out once a later run of the same instance has."""
+    """Check that no run of an instance has outputs after those of a later run of the same instance."""
     current: dict[int, str] = {}
     over: dict[int, Counter[str]] = {}
     for one in outputs:

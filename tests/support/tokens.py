@@ -1,4 +1,4 @@
-"""Tokens and keys of tests."""
+"""Tokens and keys for tests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PROVIDER_TLS = "org.apache.pulsar.broker.authentication.AuthenticationProviderTl
 
 
 def token(role: str | None, key: Any = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
-    """A signed token of a role; None leaves the claim out."""
+    """Return a signed token of a role; None omits the claim."""
     named = {} if role is None else {"sub": role}
     return jwt.encode(named | claims, key, algorithm)
 
 
 def data_url(content: bytes) -> str:
-    """A setting that holds its content."""
+    """Return a setting as a data URL with its content."""
     return "data:;base64," + base64.b64encode(content).decode()
 
 
 def unsigned(claims: dict[str, Any], header: dict[str, Any], signature: bytes = b"") -> str:
-    """A token with any header and signature."""
+    """Return a token with any header and signature."""
 
     def part(content: bytes) -> str:
         return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

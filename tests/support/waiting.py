@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, the only kind of waiting that tests do."""
+"""Wait for a condition with a deadline, the only kind of waiting in tests."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 TIMEOUT_S = 150.0
-"""Long enough for a machine with many times more work than cores; below the limit of a test."""
+"""Long enough for a heavily loaded machine, and below the time limit of a test."""
 
 POLL_S = 0.02
 
 
 def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = TIMEOUT_S) -> T:
-    """Return the first true value of `condition`; fail with `what` and the last value when the time is over.
+    """Return the first true value of `condition`; fail with `what` and the last value at the deadline.
 
-    Exceptions of `condition` count as "not yet": a server that is starting refuses connections.
+    Exceptions of `condition` count as false: a starting server rejects connections.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,4 +1,4 @@
-"""Wheels made by hand, for what is installed without an index."""
+"""Wheels built by hand, for installations without an index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def wheel(directory: Path, version: str, name: str = "greeting-parts", **files: str) -> None:
-    """Make a wheel by hand, as a build tool would."""
+    """Build a wheel as a build tool would."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     texts = {f"{module}/__init__.py": f"VERSION = {version!r}\n", **files}
@@ -21,7 +21,7 @@ def wheel(directory: Path, version: str, name: str = "greeting-parts", **files: 
 
 
 def unpacked(directory: Path, version: str, name: str = "greeting-parts") -> Path:
-    """Return a directory as pip would make it of a wheel."""
+    """Return a directory as pip would install it from a wheel."""
     wheel(directory, version, name)
     with zipfile.ZipFile(next(directory.glob("*.whl"))) as archive:
         archive.extractall(directory / "installed")

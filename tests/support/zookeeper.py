@@ -1,4 +1,4 @@
-"""A real ZooKeeper server: the Debian package `zookeeper`, on a free port, its data in a temporary directory."""
+"""A real ZooKeeper server: the Debian package `zookeeper`, on a free port, with data in a temporary directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TICK_MS = 500  # sessions last 2 to 20 ticks
 
 
 def require_zookeeper() -> None:
-    """Skip the test where the package is absent; fail where everything must be there."""
+    """Skip the test if the package is missing; fail if all dependencies are required."""
     if MAIN_JAR.exists() and shutil.which("java"):
         return
     reason = f"no ZooKeeper server on this machine; on Debian: apt-get install {PACKAGE}"
@@ -41,7 +41,7 @@ def require_zookeeper() -> None:
 
 @dataclass
 class Zookeeper:
-    """One server; `kill` and `start` again keep its port and data."""
+    """A server that reuses its port and data after `kill` and `start`."""
 
     directory: Path
     ports: Reserved = field(default_factory=lambda: Reserved(1))
@@ -60,7 +60,7 @@ class Zookeeper:
         return self.directory / "zookeeper.log"
 
     def start(self) -> None:
-        """Start the server and return once it takes requests."""
+        """Start the server, and return when it accepts requests."""
         config = self.directory / "zoo.cfg"
         config.write_text(
             f"dataDir={self.directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
@@ -81,7 +81,7 @@ class Zookeeper:
             raise AssertionError(f"{exc}\n{self.log_tail()}") from exc
 
     def command(self, word: str) -> str:
-        """What the server answers to one of its four-letter words."""
+        """Return the response to a four-letter command."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
             connection.sendall(word.encode())
             answer = b""
@@ -93,13 +93,13 @@ class Zookeeper:
         return self.log_file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def kill(self) -> None:
-        """`kill -9`; returns when it is gone."""
+        """Kill the server with SIGKILL, and return when it has ended."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
 
     def freeze(self) -> None:
-        """Let it take bytes and answer nothing."""
+        """Make it accept bytes without replying."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -119,7 +119,7 @@ class Zookeeper:
 
 @contextlib.contextmanager
 def running_zookeeper(directory: Path) -> Iterator[Zookeeper]:
-    """A started server, killed at the end."""
+    """Run a server, and kill it at the end."""
     require_zookeeper()
     directory.mkdir(parents=True, exist_ok=True)
     server = Zookeeper(directory)

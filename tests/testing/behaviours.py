@@ -1,4 +1,4 @@
-"""Functions whose behaviour must be the same in a `FunctionTest` and on a worker."""
+"""Functions that must behave identically in a `FunctionTest` and on a worker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pauses(text: str, context: Context) -> str:
 
 
 class Seeks(Function):
-    """Go back to the first message once."""
+    """Seek to the first message once."""
 
     def __init__(self) -> None:
         self.first: Any = None

@@ -1,4 +1,4 @@
-"""Writes the data directory that `test_upgrade.py` opens, with the version of Magnetar that is installed.
+"""Writes the data directory that `test_upgrade.py` opens, with the installed version of Magnetar.
 
     /path/of/that/version/.venv/bin/python tests/upgrade/write_fixture.py tests/upgrade/data-<commit>.tar.xz
 
@@ -87,7 +87,7 @@ def outputs(name: str) -> str:
 
 
 def make_fare() -> Callable[[str, Any], str]:
-    """Return a function that travels by value, with what it closes over."""
+    """Return a function that is pickled by value, including its closure."""
     base = 2.5
 
     def fare(text, context):  # type: ignore[no-untyped-def]
@@ -98,7 +98,7 @@ def make_fare() -> Callable[[str, Any], str]:
 
 
 def fare_of(km: int) -> str:
-    """Return what the pickled function answers."""
+    """Return the expected output of the pickled function."""
     return str(2.5 + km * RATE)
 
 
@@ -128,11 +128,11 @@ class Life:
         )
 
     def call(self, method: str, path: str, **content: Any) -> None:
-        """Ask the REST interface."""
+        """Send a request to the REST interface."""
         self.web.request(method, f"/admin/{path}", **content).raise_for_status()
 
     def close(self, end: Callable[[], None]) -> None:
-        """End the clients and then the server."""
+        """Stop the clients, then the server."""
         self.client.close()
         self.web.close()
         end()
@@ -140,14 +140,14 @@ class Life:
 
 
 def free_port() -> int:
-    """Return a port that nobody has."""
+    """Return an unused port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Return once ``condition`` holds."""
+    """Wait until ``condition`` holds."""
     deadline = time.monotonic() + 60
     while not condition():
         if time.monotonic() > deadline:
@@ -156,7 +156,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def publish(life: Life, plain: list[str], batched: list[str]) -> None:
-    """Publish texts one by one, others in batches, and acknowledge part of both."""
+    """Publish some messages one by one and others in batches, and acknowledge part of both."""
     producer = life.client.create_producer(PLAIN)
     holes = life.client.subscribe(PLAIN, "holes", initial_position=pulsar.InitialPosition.Earliest)
     for text in plain:
@@ -180,7 +180,7 @@ def publish(life: Life, plain: list[str], batched: list[str]) -> None:
 
 
 def acknowledge(consumer: pulsar.Consumer, texts: list[str], acknowledged: set[str]) -> None:
-    """Receive all of ``texts`` and acknowledge those that are to be."""
+    """Receive all of ``texts`` and acknowledge the selected ones."""
     missing = set(texts)
     while missing:
         message = consumer.receive(30_000)
@@ -191,7 +191,7 @@ def acknowledge(consumer: pulsar.Consumer, texts: list[str], acknowledged: set[s
 
 
 def publish_once(life: Life, ids: list[int]) -> None:
-    """Publish with sequence ids, each of them twice."""
+    """Publish messages with sequence ids, each twice."""
     producer = life.client.create_producer(ONCE, producer_name=ONCE_PRODUCER, batching_enabled=False)
     for number in ids:
         for _ in range(2):
@@ -199,7 +199,7 @@ def publish_once(life: Life, ids: list[int]) -> None:
 
 
 def feed(life: Life, name: str, texts: list[str], outs: list[str]) -> None:
-    """Send a function its input and wait for its output."""
+    """Send input to a function and wait for its output."""
     consumer = life.client.subscribe(outputs(name), "writer", initial_position=pulsar.InitialPosition.Earliest)
     producer = life.client.create_producer(inputs(name))
     for text in texts:
@@ -212,7 +212,7 @@ def feed(life: Life, name: str, texts: list[str], outs: list[str]) -> None:
 
 
 def create(life: Life, name: str, source: str, **config: Any) -> None:
-    """Create a function through REST."""
+    """Create a function through the REST interface."""
     full = {
         "tenant": "public", "namespace": "default", "name": name, "runtime": "PYTHON", "py": f"{name}.py",
         "className": f"{name}.process", "inputs": [inputs(name)], "output": outputs(name),
@@ -226,7 +226,7 @@ def create(life: Life, name: str, source: str, **config: Any) -> None:
 
 
 def first_life(life: Life) -> None:
-    """Write what a checkpoint will move."""
+    """Write data that a checkpoint will move."""
     life.call("PUT", "v2/namespaces/public/kept")
     life.call("POST", "v2/namespaces/public/kept/retention", json=RETENTION)
     life.call("POST", "v2/namespaces/public/kept/deduplication", json=True)
@@ -250,7 +250,7 @@ def first_life(life: Life) -> None:
 
 
 def second_life(life: Life) -> None:
-    """Write what the journal keeps."""
+    """Write data that remains in the journal."""
     publish(life, PLAIN_MESSAGES[20:], BATCHED_MESSAGES[2 * BATCH :])
     publish_once(life, ONCE_IDS[3:])
     feed(life, COUNT, COUNT_LINES[1:], [line.upper() for line in COUNT_LINES[1:]])
@@ -262,7 +262,7 @@ def second_life(life: Life) -> None:
 
 
 def write(archive: Path) -> None:
-    """Run both lives and pack what they leave."""
+    """Run the server twice and pack the resulting data."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         life = Life(directory)

@@ -35,12 +35,12 @@ def group() -> None:
 @pytest.mark.parametrize(
     ("reason", "line"),
     [
-        ("retrying (3 tries): gone", "retrying (3 tries): gone"),
+        ("retrying (3 attempts): gone", "retrying (3 attempts): gone"),
         ("", ""),
         (raised(two_lines), "ValueError: cannot write this: line two ü\\x1b[2J"),
         (raised(with_cause), "ValueError: second"),
         (raised(lambda: compile("def f(:", "x.py", "exec")), "SyntaxError: invalid syntax"),
-        (f"callback of publish failed: {raised(with_cause)}", "callback of publish failed: ValueError: second"),
+        (f"publish callback failed: {raised(with_cause)}", "publish callback failed: ValueError: second"),
         (f"the sink failed at message 1; correct it\n{raised(two_lines)}", "the sink failed at message 1; correct it"),
         ("Traceback (most recent call last):", ""),
         ("x" * 2000, "x" * 1000 + "…"),

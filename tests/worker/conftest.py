@@ -1,4 +1,4 @@
-"""Brokers for all tests of the worker, ours and Apache Pulsar, and a worker of its own for each, in the test's loop."""
+"""Brokers for all worker tests, ours and Apache Pulsar, and a separate worker for each, in the test's event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @dataclass
 class Cluster:
-    """A worker with an internal namespace of its own, and clients for both its faces."""
+    """A worker with its own internal namespace, and clients for broker and worker."""
 
     service: WorkerService
     broker: Broker
@@ -38,11 +38,11 @@ class Cluster:
     suffix: str
 
     def topic(self, name: str) -> str:
-        """A topic that no other test has."""
+        """Return a unique topic name."""
         return f"persistent://public/default/{name}{self.suffix}"
 
     async def create(self, name: str, source: str, **config: Any) -> httpx.Response:
-        """Deploy the text of a module `<name>.py`; `className` defaults to `<name>.process`."""
+        """Create a function from the code of a module `<name>.py`; `className` defaults to `<name>.process`."""
         return await self.send("POST", name, {f"{name}.py": source.encode()}, **config)
 
     async def send(self, method: str, name: str, package: dict[str, bytes], **config: Any) -> httpx.Response:
@@ -57,7 +57,7 @@ class Cluster:
     async def deploy_connector(
         self, method: str, kind: str, name: str, config: Mapping[str, Any], package: tuple[str, bytes] | None = None
     ) -> httpx.Response:
-        """Deploy one of the ``sources`` or ``sinks``, with a package of that file name and content if there is one."""
+        """Create one of the ``sources`` or ``sinks``, with an optional package given by file name and content."""
         files: dict[str, Any] = {f"{kind[:-1]}Config": (None, json.dumps(config).encode(), "application/json")}
         if package is not None:
             files["data"] = (*package, "application/octet-stream")

@@ -1,8 +1,8 @@
-"""What is asked of two functions workers, ours and Apache Pulsar's own, and how their answers are compared.
+"""Send requests to two functions workers, ours and Apache Pulsar's own, and compare the responses.
 
-Both hear the same requests about the same function, in a namespace each; theirs is in Java, because a thread in Java is
-what an embedded worker of Pulsar runs. Strings, flags and counts must be equal, times and latencies must be of one
-type, a reason of ours may go on after theirs, and of error pages and empty refusals the status counts alone.
+Both receive the same requests about the same function, each in its own namespace. Pulsar's function is in Java, because
+an embedded worker of Pulsar runs Java threads. Strings, flags and counts must be equal, times and latencies must have
+the same type, our reasons may be longer than Pulsar's, and for error pages and empty errors only the status counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JAVA = """public class Exclaim implements java.util.function.Function<String, St
 """
 PYTHON = "def process(input):\n    return f'{input}!'\n"
 VARYING = {"averageLatency", "lastInvocationTime", "timestampMs", "avgProcessLatency", "lastInvocation", "port"}
-"""Fields of which the type is compared, not the value."""
+"""Fields whose types are compared instead of their values."""
 _NAMES = ("instanceId", "name", "workerId")
 NOTHING: dict[str, Any] = {"className": None, "jar": None, "py": None, "inputs": None, "output": None}
 
@@ -31,12 +31,12 @@ class Side:
     """One of the two workers.
 
     Attributes:
-        web_url: where it answers.
-        namespace: the one of the functions that it is asked about.
-        worker_id: its name.
-        host: the host that it tells others.
-        package: file name and content of the function.
-        own: the fields of a config that say what the package is.
+        web_url: URL of the REST interface.
+        namespace: namespace of the functions.
+        worker_id: id of the worker.
+        host: advertised host name.
+        package: file name and content of the function's package.
+        own: config fields that describe the package.
     """
 
     web_url: str
@@ -47,7 +47,7 @@ class Side:
     own: dict[str, str]
 
     def neutral(self, text: str) -> Any:
-        """Return an answer without the names that only this side has."""
+        """Return a response without names specific to this side."""
         swaps = {
             self.worker_id: "<worker>",
             f'"workerHostname":"{self.host}"': '"workerHostname":"<host>"',
@@ -65,13 +65,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Step:
-    """A request to both.
+    """A request to both workers.
 
     Attributes:
-        label: names it; unique.
-        path: below the web address; `{base}` is the path of the functions.
-        config: fields of the part functionConfig; None sends no parts at all. A field that is None is left out.
-        package: whether the package goes with it.
+        label: unique name of the step.
+        path: path of the request; `{base}` is the path of the functions.
+        config: fields of the part functionConfig; None sends no parts. Fields with the value None are omitted.
+        package: whether to send the package.
         parts: further or other parts: name, content type, content.
     """
 
@@ -83,7 +83,7 @@ class Step:
     parts: tuple[tuple[str, str, str], ...] = field(default=())
 
     def request(self, side: Side) -> tuple[str, list[tuple[str, tuple[str | None, bytes, str]]]]:
-        """Return path and parts for a side; `<topic>` in the config becomes a topic in its namespace."""
+        """Return path and parts for a side; `<topic>` in the config becomes a topic in the side's namespace."""
         files: list[tuple[str, tuple[str | None, bytes, str]]] = []
         if self.config is not None:
             merged = {**side.own, "inputs": ["<in>"], "output": "<out>", **self.config}
@@ -99,7 +99,7 @@ class Step:
 
 
 def java_package(directory: Path) -> bytes:
-    """Compile the function in Java; returns its jar."""
+    """Compile the function in Java, and return its jar."""
     source = directory / "Exclaim.java"
     source.write_text(JAVA)
     subprocess.run(["javac", "--release", "17", str(source)], check=True, timeout=60, capture_output=True)
@@ -110,7 +110,7 @@ def java_package(directory: Path) -> bytes:
 
 
 def difference(theirs: Any, ours: Any, name: str = "answer") -> str | None:
-    """Return the first difference of two neutral answers, None if they agree; lists come in any order."""
+    """Return the first difference between two neutral responses, or None; lists are compared in any order."""
     if name in VARYING:
         kinds = [type(one) in (int, float) for one in (theirs, ours)]
         return None if kinds[0] == kinds[1] and (kinds[0] or theirs == ours) else f"{name}: {theirs!r} != {ours!r}"
@@ -130,7 +130,7 @@ def difference(theirs: Any, ours: Any, name: str = "answer") -> str | None:
 
 
 def _sorted(items: list[Any]) -> list[Any]:
-    """Order plain values by themselves, and objects by what names them."""
+    """Sort plain values by value, and objects by their identifying field."""
     return sorted(items, key=lambda one: str([one.get(key) for key in _NAMES]) if isinstance(one, dict) else str(one))
 
 
@@ -308,4 +308,4 @@ PYTHON_STEPS = (
     Step("delete in Python", "DELETE", "{base}/py"),
     Step("get after delete in Python", "GET", "{base}/py"),
 )
-"""About a function that is the same on both sides; an embedded worker of Pulsar keeps it, and cannot run it."""
+"""Requests about a function that both sides store; an embedded worker of Pulsar cannot run it."""

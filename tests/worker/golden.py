@@ -1,4 +1,4 @@
-"""Recorded conversations as requests for a Python worker, and the comparison of answers."""
+"""Replay recorded conversations against a Python worker, and compare the responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VoidFunction:
     def process(self, input, context):
         return None
 """
-"""Stands for the archive of Java examples."""
+"""Placeholder for the archive of Java examples."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Step:
 
 
 def read_steps(name: str) -> Iterator[Step]:
-    """Yield the requests of a recording; CLIENT and WAIT lines are left out."""
+    """Yield the requests of a recording, without CLIENT and WAIT lines."""
     for number, line in enumerate((DIRECTORY / name).read_text().splitlines()):
         found = json.loads(line)
         if found["method"] in ("CLIENT", "WAIT"):
@@ -59,7 +59,7 @@ def read_steps(name: str) -> Iterator[Step]:
 
 
 def parts(request: Any) -> list[tuple[str, tuple[str | None, bytes, str | None]]]:
-    """Return the parts of a recorded multipart request, with Python code in place of the Java archive."""
+    """Return the parts of a recorded multipart request, with Python code instead of the Java archive."""
     found: list[tuple[str, tuple[str | None, bytes, str | None]]] = []
     for part in request["parts"]:
         content, file_name = part["content"], part.get("filename")
@@ -73,7 +73,7 @@ def parts(request: Any) -> list[tuple[str, tuple[str | None, bytes, str | None]]
 
 
 def as_python(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded config with `py` for `jar` and a class of `examples.py`."""
+    """Return a recorded config with `py` instead of `jar`, and a class of `examples.py`."""
     python = {name: value for name, value in config.items() if name != "jar"}
     if "jar" in config:
         python["py"] = "examples.py"
@@ -86,7 +86,7 @@ def as_python(config: dict[str, Any]) -> dict[str, Any]:
 
 
 async def ask(cluster: Cluster, step: Step) -> httpx.Response:
-    """Send a recorded request to the worker or the broker, whose it is."""
+    """Send a recorded request to the worker or the broker."""
     base = cluster.service.worker_url if re.match(r"/admin/(v3|v2/worker)", step.path) else cluster.broker.web_url
     options: dict[str, Any] = {}
     if isinstance(step.request, dict) and "parts" in step.request:
@@ -101,7 +101,7 @@ async def ask(cluster: Cluster, step: Step) -> httpx.Response:
 
 
 async def remove_what_is_left(cluster: Cluster) -> None:
-    """Remove what another recording left on the broker, which has the same tenant."""
+    """Remove objects that another recording left on the broker, because both use the same tenant."""
     admin = f"{cluster.broker.web_url}/admin/v2"
     for topic in (await cluster.http.get(f"{admin}/persistent/golden/fn")).json():
         if isinstance(topic, str):  # else it is the reason why there is no such namespace
@@ -112,7 +112,7 @@ async def remove_what_is_left(cluster: Cluster) -> None:
 
 
 def difference(step: Step, answer: httpx.Response, different: Mapping[int, tuple[int, Any]]) -> str | None:
-    """Return how an answer differs from the recorded one, or from what it is to be instead, by the step's number."""
+    """Return how a response differs from the recorded or the expected one, by the step's number."""
     status, theirs = _expected(step, different)
     if answer.status_code != status:
         return f"status {answer.status_code} instead of {status}: {answer.text[:200]}"
@@ -134,9 +134,9 @@ def _expected(step: Step, different: Mapping[int, tuple[int, Any]]) -> tuple[int
 
 
 def differs(theirs: Any, ours: Any, path: str = "") -> str | None:
-    """Return the first difference between a recorded answer and ours, None if they agree.
+    """Return the first difference between a recorded response and ours, or None.
 
-    A reason of ours may go on after theirs, lists of names may come in any order.
+    Our reasons may be longer, and lists of names may have another order.
     """
     if theirs == "<varies>" and isinstance(ours, str):
         return None

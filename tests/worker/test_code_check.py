@@ -56,22 +56,22 @@ async def refusal(code: CodeCheck, place: Path, class_name: str, *, is_called: b
 
 
 async def test_what_no_worker_could_run_is_refused(code: CodeCheck, tmp_path: Path) -> None:
-    takes = "must take the message, or the message and a context"
+    takes = "must accept the message, or the message and a context"
     cases = {
         "def f(): pass": "className m.f: f() " + takes,
         "def f(a, b, c): pass": "className m.f: f(a, b, c) " + takes,
         "def f(a, *, key): pass": "className m.f: f(a, *, key) " + takes,
         "class f:\n def process(self): pass": "className m.f: f.process() " + takes,
         "class f:\n def __init__(self, x): pass\n def process(self, i, c): pass":
-            "className m.f: class f is made without arguments, and __init__ asks for some; give them defaults",
+            "className m.f: class f is created without arguments, but __init__ requires some: add default values",
         "from pulsar import Function\nclass f(Function): pass":
-            "className m.f: class f lacks process; define what it inherits",
+            "className m.f: class f is abstract: define process",
         "import shop.price\ndef f(x): pass": "the package has no module shop.price, which its code imports",
         "from shop import prize\ndef f(x): pass":
-            "an import of the package fails: cannot import name 'prize' from 'shop'",
-        "from . import shop\ndef f(x): pass": "an import of the package fails: attempted relative import with no known"
-            " parent package; import the module by its whole name",
-        "import broken\ndef f(x): pass": "broken.py has a syntax error in line 1: '(' was never closed",
+            "an import in the package fails: cannot import name 'prize' from 'shop'",
+        "from . import shop\ndef f(x): pass": "an import in the package fails: attempted relative import with no known"
+            " parent package; import the module by its full name",
+        "import broken\ndef f(x): pass": "broken.py has a syntax error on line 1: '(' was never closed",
     }  # fmt: skip
     for number, (source, reason) in enumerate(cases.items()):
         place = package(tmp_path / str(number), m=source, shop__in____init__="", broken="x = (")

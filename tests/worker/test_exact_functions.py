@@ -164,7 +164,7 @@ async def test_the_remedy_that_status_names_leaves_a_poisoned_entry_out(
 
         async def shown() -> str | None:
             status = await asyncio.to_thread(functions.status, name)
-            found = re.search(r"leave this entry out \(([^)]*)\)", status["error"])
+            found = re.search(r"skip this entry \(([^)]*)\)", status["error"])
             return found and found[1]
 
         command = await eventually(shown, "remedy in status")

@@ -210,7 +210,7 @@ def files_below(directory: Path) -> list[Path]:
     [
         ({"f.py": b"x = 1\n"}, {}, "className f.process: module f has no process; it defines nothing"),
         ({"g.py": b"def process(x): pass\n"}, {}, "className f.process: the package has no module f; it has g"),
-        ({"f.py": b"def process(:\n"}, {}, "f.py has a syntax error in line 1: invalid syntax"),
+        ({"f.py": b"def process(:\n"}, {}, "f.py has a syntax error on line 1: invalid syntax"),
         ({"f.py": b"\0"}, {}, "f.py has a syntax error: source code string cannot contain null bytes"),
         (
             {"f.py": b"class F:\n    pass\n"},

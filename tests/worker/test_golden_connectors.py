@@ -17,13 +17,14 @@ LEFT_OUT: dict[range, str] = {
 DIFFERENT: dict[int, tuple[int, str]] = {
     7: (404, "unknown sink 'nope': expected one of "),
     25: (400, "the part sinkConfig is not JSON: "),
-    28: (400, "Sink class is not provided: give className, as module.Class; it has no subclass of Sink"),
+    28: (400, "Sink class is not provided: set className to module.Class; the package has no subclass of Sink"),
     37: (400, "the package x.nar is not a .py, .zip, .whl file"),
     46: (404, "unknown source 'nope': expected one of "),
     64: (400, "the part sourceConfig is not JSON: "),
     67: (
         400,
-        "Source class is not provided: give className, as module.Class; it has no subclass of Source or BatchSource",
+        "Source class is not provided: set className to module.Class; the package has no subclass of Source or"
+        " BatchSource",
     ),
     73: (400, "Topic name cannot be null"),
     76: (400, "the package x.nar is not a .py, .zip, .whl file"),

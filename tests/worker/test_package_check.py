@@ -57,11 +57,11 @@ def test_what_a_module_defines_is_found(tmp_path: Path, source: str, class_name:
         ("def f(x): pass", "m", "className m: module m has no function process"),
         ("def f(x): pass", "other.f", "className other.f: the package has no module other; it has m"),
         ("def f(x): pass", "other", "className other: the package has no module other; it has m"),
-        ("x = (", "m.f", "m.py has a syntax error in line 1: '(' was never closed"),
-        ("return 1", "m.f", "m.py has a syntax error in line 1: 'return' outside function"),
-        ("def f(x): pass", "m..f", "className 'm..f' is not of the form module.Class or module.function"),
-        ("def f(x): pass", "", "className '' is not of the form module.Class or module.function"),
-        ("def f(x): pass", "m-n.f", "className 'm-n.f' is not of the form module.Class or module.function"),
+        ("x = (", "m.f", "m.py has a syntax error on line 1: '(' was never closed"),
+        ("return 1", "m.f", "m.py has a syntax error on line 1: 'return' outside function"),
+        ("def f(x): pass", "m..f", "invalid className 'm..f': expected module.Class or module.function"),
+        ("def f(x): pass", "", "invalid className '': expected module.Class or module.function"),
+        ("def f(x): pass", "m-n.f", "invalid className 'm-n.f': expected module.Class or module.function"),
     ],
 )
 def test_what_is_missing_is_named(tmp_path: Path, source: str, class_name: str, reason: str) -> None:
@@ -159,8 +159,8 @@ def test_the_class_of_a_connector_is_found(tmp_path: Path, source: str, class_na
         ("def S(): pass", "S", "source",
          "Source class m.S does not implement the correct interface: make it a Source or BatchSource"),
         ("class A(Sink): pass\nclass B(Sink): pass", "", "sink",
-         "Sink class is not provided: give className, as module.Class; it has m.A, m.B"),
-        ("class A(", "", "sink", "m.py has a syntax error in line 1: '(' was never closed"),
+         "Sink class is not provided: set className to module.Class; the package has m.A, m.B"),
+        ("class A(", "", "sink", "m.py has a syntax error on line 1: '(' was never closed"),
     ],
 )  # fmt: skip
 def test_what_is_no_connector_is_named(tmp_path: Path, source: str, class_name: str, kind: str, reason: str) -> None:

@@ -58,7 +58,7 @@ async def test_a_source_that_costs_too_much_is_refused_by_name(
     with pytest.raises(PackageError) as caught:
         await processes.read_source(question(place, kind))
     assert str(caught.value) in (
-        "m.py takes too much memory to parse: split it, and put data into files that are not Python",
+        "m.py takes too much memory to parse: split it, and move data into files that are not Python",
         "m.py is too expensive to parse: it takes more than 5 s of CPU time or 1024 MiB of memory; split it,"
         " and move data to non-Python files",
     )

@@ -73,7 +73,7 @@ async def test_batch_source_is_created_read_and_deleted_with_its_tasks(cluster: 
 @pytest.mark.parametrize(
     ("class_name", "config", "error"),
     [
-        ("tasks.Tasks", {}, "tasks.Tasks is a BatchSource: give batchSourceConfig"),
+        ("tasks.Tasks", {}, "tasks.Tasks is a BatchSource: set batchSourceConfig"),
         ("tasks.Plain", {"batchSourceConfig": IMMEDIATE}, "tasks.Plain is not a BatchSource: omit batchSourceConfig"),
         ("tasks.Tasks", {"batchSourceConfig": {}}, "BatchSourceConfig does not specify Discovery Trigger ClassName"),
         (

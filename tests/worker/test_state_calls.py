@@ -75,16 +75,16 @@ RECURSIVE = "def process(text, context):\n    return process(text, context)\n"
 @pytest.mark.parametrize(
     ("source", "class_name", "found"),
     [
-        (DIRECT, "m.process", "incr_counter in line 2 of m.py"),
-        (DIRECT, "m", "incr_counter in line 2 of m.py"),
-        (DIRECT.replace("def", "async def"), "m.process", "incr_counter in line 2 of m.py"),
-        (HELPER, "m.process", "put_state in line 7 of m.py"),
-        (METHODS, "m.F", "del_counter in line 7 of m.py"),
-        (KEPT, "m.F", "get_counter in line 4 of m.py"),
-        (SOURCE, "m.F", "get_state in line 4 of m.py"),
-        (SET_UP_ELSEWHERE, "m.F", "get_state in line 5 of m.py"),
-        (DEEP, "m.process", "get_state in line 4004 of m.py"),
-        (HANDLED_AS_ANYTHING, "m.process", "incr_counter in line 4 of m.py"),
+        (DIRECT, "m.process", "incr_counter on line 2 of m.py"),
+        (DIRECT, "m", "incr_counter on line 2 of m.py"),
+        (DIRECT.replace("def", "async def"), "m.process", "incr_counter on line 2 of m.py"),
+        (HELPER, "m.process", "put_state on line 7 of m.py"),
+        (METHODS, "m.F", "del_counter on line 7 of m.py"),
+        (KEPT, "m.F", "get_counter on line 4 of m.py"),
+        (SOURCE, "m.F", "get_state on line 4 of m.py"),
+        (SET_UP_ELSEWHERE, "m.F", "get_state on line 5 of m.py"),
+        (DEEP, "m.process", "get_state on line 4004 of m.py"),
+        (HANDLED_AS_ANYTHING, "m.process", "incr_counter on line 4 of m.py"),
         (OTHER_OBJECT, "m.process", ""),
         (UNREACHED, "m.process", ""),
         (HANDLED, "m.process", ""),
@@ -129,7 +129,7 @@ async def test_a_function_with_a_state_call_is_not_created_without_a_state_store
     answer = await cluster.create("counts", DIRECT, inputs=[cluster.topic("in")])
     assert answer.status_code == 400
     assert answer.json()["reason"] == (
-        "className counts.process calls incr_counter in line 2 of counts.py, and no state store is configured: set"
+        "className counts.process calls incr_counter on line 2 of counts.py, and no state store is configured: set"
         " stateStorageServiceUrl in the worker configuration, or pass --state-storage-service-url to localrun, with the"
         " address of a `magnetar state-store`, as bk://host:port"
     )

@@ -66,79 +66,78 @@ async def refusal(code: CodeCheck, place: Path, **config: Any) -> str:
 CONTRADICTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
     "schema of an input": (
         "def f(order: dict): pass", {"inputSpecs": {"in": {"schemaType": "STRING"}}},
-        "inputSpecs[in].schemaType STRING is str in Python, and parameter order of m.f is dict; change one of the two",
+        "inputSpecs[in].schemaType STRING is str in Python, but parameter order of m.f is dict: change one of them",
     ),
     "custom schema of an input": (
         "def f(x: int): pass", {"customSchemaInputs": {"in": "JSON"}},
-        "inputSpecs[in].schemaType JSON takes a dict, a dataclass, a model of pydantic or msgspec, or a Record, and"
-        " parameter x of m.f is int; change one of the two",
+        "inputSpecs[in].schemaType JSON requires a dict, a dataclass, a model of pydantic or msgspec, or a Record, but"
+        " parameter x of m.f is int: change one of them",
     ),
     "schema without a class": (
         "def f(x): pass", {"inputSpecs": {"in": {"schemaType": "PROTOBUF"}}},
-        "inputSpecs[in].schemaType PROTOBUF needs a message class that protoc generated; annotate the parameter with"
+        "inputSpecs[in].schemaType PROTOBUF requires a message class that protoc generated: annotate the parameter with"
         " it, or set inputTypeClassName",
     ),
     "SerDe of an input": (
         "def f(x: dict): pass", {"inputSpecs": {"in": {"serdeClassName": "IdentitySerDe"}}},
-        "inputSpecs[in].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter x of m.f is dict;"
-        " leave one of the two out",
+        "inputSpecs[in].serdeClassName IdentitySerDe supports bytes, float, int, str, but parameter x of m.f is dict:"
+        " remove one of them",
     ),
     "custom SerDe of an input": (
         "def f(x: bytes): pass", {"customSerdeInputs": {"in": "JsonSerDe"}},
-        "inputSpecs[in].serdeClassName JsonSerDe is for bool, dict, float, int, list, str, and parameter x of m.f is"
-        " bytes; leave one of the two out",
+        "inputSpecs[in].serdeClassName JsonSerDe supports bool, dict, float, int, list, str, but parameter x of m.f is"
+        " bytes: remove one of them",
     ),
     "SerDe of the output": (
         "def f(x) -> dict: pass", {"output": "out", "outputSerdeClassName": "IdentitySerDe"},
-        "outputSerdeClassName IdentitySerDe is for bytes, float, int, str, and the return type of m.f is dict; leave"
-        " one of the two out",
+        "outputSerdeClassName IdentitySerDe supports bytes, float, int, str, but the return type of m.f is dict: remove"
+        " one of them",
     ),
     "schema of the output": (
         "def f(x) -> dict: pass", {"output": "out", "outputSchemaType": "INT64"},
-        "outputSchemaType INT64 is int in Python, and the return type of m.f is dict; change one of the two",
+        "outputSchemaType INT64 is int in Python, but the return type of m.f is dict: change one of them",
     ),
     "class of the input": (
         "def f(x: dict): pass", {"inputTypeClassName": "java.lang.String"},
-        "inputTypeClassName java.lang.String is str, and parameter x of m.f is dict; leave one of the two out",
+        "inputTypeClassName java.lang.String is str, but parameter x of m.f is dict: remove one of them",
     ),
     "class of the output": (
         "def f(x) -> dict: pass", {"output": "out", "outputTypeClassName": "str"},
-        "outputTypeClassName str is str, and the return type of m.f is dict; leave one of the two out",
+        "outputTypeClassName str is str, but the return type of m.f is dict: remove one of them",
     ),
     "class that is not there": (
         "def f(x): pass", {"inputTypeClassName": "m.Order"},
-        "inputTypeClassName 'm.Order': module 'm' has no 'Order'; it has f",
+        "inputTypeClassName 'm.Order': module 'm' has no 'Order'; it defines f",
     ),
     "what no message is": (
         "def f(x: set): pass", {},
-        "parameter x of m.f is set, which no message is; there are str, bytes, int, float, bool, dict, list,"
-        " dataclasses, models of pydantic and msgspec, messages of Protocol Buffers and Records of pulsar.schema; or"
-        " set a SerDe or a schemaType",
+        "parameter x of m.f is set, which is not a message type: expected str, bytes, int, float, bool,"
+        " dict, list, a dataclass, a pydantic or msgspec model, a Protocol Buffers message or a pulsar.schema Record;"
+        " or set a SerDe or a schemaType",
     ),
     "what no output is": (
         "from decimal import Decimal\ndef f(x) -> Decimal: pass", {"output": "out"},
-        "the return type of m.f is Decimal, which no message is; there are str, bytes, int, float, bool, dict, list,"
-        " dataclasses, models of pydantic and msgspec, messages of Protocol Buffers and Records of pulsar.schema; or"
-        " set a SerDe or a schemaType",
+        "the return type of m.f is Decimal, which is not a message type: expected str, bytes, int, float, bool,"
+        " dict, list, a dataclass, a pydantic or msgspec model, a Protocol Buffers message or a pulsar.schema Record;"
+        " or set a SerDe or a schemaType",
     ),
     "a method": (
         "class f:\n def process(self, order: dict, context): pass", {"inputSpecs": {"in": {"schemaType": "STRING"}}},
-        "inputSpecs[in].schemaType STRING is str in Python, and parameter order of m.f is dict; change one of the two",
+        "inputSpecs[in].schemaType STRING is str in Python, but parameter order of m.f is dict: change one of them",
     ),
     "a batch function": (
         "from magnetar import batch_function\n@batch_function\ndef f(all: list[dict]): return all",
         {"customSerdeInputs": {"in": "IdentitySerDe"}},
-        "inputSpecs[in].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter all of m.f is dict;"
-        " leave one of the two out",
+        "inputSpecs[in].serdeClassName IdentitySerDe supports bytes, float, int, str, but parameter all of m.f is dict:"
+        " remove one of them",
     ),
     "SerDe module that is not there": (
         "def f(x): pass", {"customSerdeInputs": {"in": "sedres.Own"}},
-        "SerDe 'sedres.Own' names module 'sedres', which the package does not have; the module name is the file name"
-        " without .py",
+        "SerDe 'sedres.Own': the package has no module 'sedres': use the file name without .py as the module name",
     ),
     "SerDe class that is not there": (
         "def f(x): pass", {"customSerdeInputs": {"in": "serdes.Owm"}},
-        "SerDe 'serdes.Owm': module 'serdes' has no 'Owm'; it has Costly, Half, Own, function",
+        "SerDe 'serdes.Owm': module 'serdes' has no 'Owm'; it defines Costly, Half, Own, function",
     ),
     "no SerDe": (
         "def f(x): pass", {"output": "out", "outputSerdeClassName": "serdes.Half"},
@@ -150,8 +149,8 @@ CONTRADICTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "no schema": (
         "def f(x): pass", {"inputSpecs": {"in": {"schemaType": "serdes.Own"}}},
-        "inputSpecs[in].schemaType serdes.Own is neither a schema of magnetar.client nor one of pulsar.schema; derive"
-        " it from one",
+        "inputSpecs[in].schemaType serdes.Own is neither a schema of magnetar.client nor one of pulsar.schema: derive"
+        " it from one of them",
     ),
 }  # fmt: skip
 
@@ -192,7 +191,7 @@ async def test_what_requirements_may_bring_is_not_judged(code: CodeCheck, tmp_pa
     alone = package(tmp_path / "alone", "def f(x): pass")
     installing = package(tmp_path / "installing", "def f(x): pass", "no-such-library")
     theirs = {"customSerdeInputs": {"in": "no_such_library.serdes.Own"}}
-    assert "which the package does not have" in await refusal(code, alone, **theirs)
+    assert "the package has no module" in await refusal(code, alone, **theirs)
     assert await refusal(code, installing, **theirs) == ""
     own = {"customSerdeInputs": {"in": "serdes.Missing"}}
     assert "has no 'Missing'" in await refusal(code, installing, **own)

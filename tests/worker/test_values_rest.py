@@ -14,21 +14,21 @@ FUNCTION = "def process(order: dict) -> dict: return order\n"
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "schema": (
         {"inputSpecs": {"in": {"schemaType": "STRING"}}},
-        "inputSpecs[in].schemaType STRING is str in Python, and parameter order of f.process is dict; change one of the"
-        " two",
+        "inputSpecs[in].schemaType STRING is str in Python, but parameter order of f.process is dict: change one of"
+        " them",
     ),
     "SerDe": (
         {"customSerdeInputs": {"in": "IdentitySerDe"}},
-        "inputSpecs[in].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter order of f.process is"
-        " dict; leave one of the two out",
+        "inputSpecs[in].serdeClassName IdentitySerDe supports bytes, float, int, str, but parameter order of f.process"
+        " is dict: remove one of them",
     ),
     "SerDe of the output": (
         {"inputs": ["in"], "output": "out", "outputSerdeClassName": "f.Missing"},
-        "SerDe 'f.Missing': module 'f' has no 'Missing'; it has process",
+        "SerDe 'f.Missing': module 'f' has no 'Missing'; it defines process",
     ),
     "class": (
         {"inputs": ["in"], "outputTypeClassName": "str"},
-        "outputTypeClassName str is str, and the return type of f.process is dict; leave one of the two out",
+        "outputTypeClassName str is str, but the return type of f.process is dict: remove one of them",
     ),
 }
 
@@ -41,7 +41,7 @@ async def test_contradictions_are_refused_at_create_and_update(cluster: Cluster)
     assert (await cluster.create("f", FUNCTION, inputs=[topic])).status_code == 204
     answer = await cluster.send("PUT", "f", {}, customSerdeInputs={topic: "IdentitySerDe"})
     assert answer.status_code == 400
-    assert answer.json()["reason"].endswith("parameter order of f.process is dict; leave one of the two out")
+    assert answer.json()["reason"].endswith("parameter order of f.process is dict: remove one of them")
     answer = await cluster.send("PUT", "f", {"f.py": b"def process(order: set): return order\n"})
     assert answer.status_code == 400
-    assert answer.json()["reason"].startswith("parameter order of f.process is set, which no message is")
+    assert answer.json()["reason"].startswith("parameter order of f.process is set, which is not a message type")

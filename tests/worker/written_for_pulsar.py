@@ -1,7 +1,7 @@
-"""Functions as Pulsar's documentation teaches to write them; nothing here is of ours.
+"""Functions as taught by Pulsar's documentation; they use nothing specific to Magnetar.
 
-Each class uses what one of its chapters is about: the plain function, the SDK, configuration, logs, metrics, SerDes,
-publishing, secrets, state, errors.
+Each class covers one chapter: plain functions, the SDK, configuration, logs, metrics, SerDes, publishing, secrets,
+state and errors.
 """
 
 # ruff: noqa: A002, UP004, UP030, UP032  as people write them there

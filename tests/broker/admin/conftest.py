@@ -1,4 +1,4 @@
-"""A whole broker in the test's event loop, and a client of its web port."""
+"""A complete broker in the test's event loop, and a client for its web port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where our answers differ from the recorded ones, on purpose, each with its reason.
+"""Intended differences between our answers and the recorded ones, each with its reason.
 
 By file and line number. A line that is listed must differ, in the way that is said here.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Deviation(NamedTuple):
-    """What we answer instead: the status, a piece of the body, and why."""
+    """Our own answer: its status, part of its body, and the reason for the difference."""
 
     status: int
     text: str
@@ -50,12 +50,12 @@ _ONE_BROKER = "one broker has all bundles"
 
 
 def _refused(*numbers: int, why: str = _REFUSED) -> dict[int, Deviation]:
-    """Return lines that set what is not there."""
+    """Return deviations for requests that set an unsupported option."""
     return dict.fromkeys(numbers, Deviation(501, "is not supported by this broker", why))
 
 
 def _follows(text: str, *numbers: int, status: int = 200, why: str = _FOLLOWS) -> dict[int, Deviation]:
-    """Return lines that show what was not set then."""
+    """Return deviations for requests that read an option after it was rejected."""
     return dict.fromkeys(numbers, Deviation(status, text, why))
 
 

@@ -1,4 +1,4 @@
-"""Compares an answer with a recorded one; the rules are in `tests/golden/rest/README.md`."""
+"""Compares an answer with a recorded one. The rules are in `tests/golden/rest/README.md`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines(name: str) -> Iterator[Line]:
 
 
 def differences(expected: Any, got: Any, where: str = "") -> Iterator[str]:
-    """Yield each place where `got` is not what was recorded."""
+    """Yield each difference between `got` and the recording."""
     here = where or "body"
     if isinstance(expected, str):
         if not _text_fits(expected, got):

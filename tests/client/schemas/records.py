@@ -1,4 +1,4 @@
-"""One record of every type of field, ours and the official client's, which have to be the same."""
+"""Records with a field of every type, ours and the official client's, which must be equal."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ TheirOrder.__name__ = "Order"
 
 
 def their_item(item: Item | None) -> _TheirItem | None:
-    """An item as the official client has it."""
+    """Return an item as the official client defines it."""
     return None if item is None else _TheirItem(name=item.name, count=item.count)
 
 
 def their_order(order: Order) -> TheirOrder:
-    """An order as the official client has it."""
+    """Return an order as the official client defines it."""
     values = {**vars(order), "item": their_item(order.item), "items": [their_item(item) for item in order.items]}
     theirs = TheirOrder(**{name: value for name, value in values.items() if name != "maybe_item"})
     setattr(theirs, "maybe_item", their_item(order.maybe_item))  # noqa: B010  the class has the type of the field there

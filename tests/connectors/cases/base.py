@@ -1,4 +1,4 @@
-"""What the conformance suite has to know of a connector: a case, one for each sink and each source.
+"""Base classes of conformance cases: one case for each sink and each source.
 
 The suite finds the cases in the modules of this folder. It runs each in `tests/connectors/test_conformance.py`; what it
 does there stands in `tests/connectors/scenarios.py`.
@@ -19,7 +19,7 @@ from tests.connectors.servers.base import RealServer
 
 
 class Case(ABC):
-    """What sources and sinks have in common.
+    """Common base class of source and sink cases.
 
     Attributes:
         connector: its name, as ``available-sinks`` and ``available-sources`` have it.
@@ -49,7 +49,7 @@ class Case(ABC):
     log_file: Path
 
     def __init__(self, server: Any, directory: Path) -> None:
-        """Prepare nothing yet.
+        """Create an unprepared case.
 
         Args:
             server: a started one of the class that `server` names, None if it names none.
@@ -59,7 +59,7 @@ class Case(ABC):
         self.directory = directory
 
     def prepare(self) -> None:  # noqa: B027  most have nothing to do
-        """Make tables, queues, subscribers; called once, before the instance is started."""
+        """Create tables, queues or subscribers; called once, before the instance is started."""
 
     @abstractmethod
     def configs(self) -> dict[str, object]:
@@ -67,25 +67,25 @@ class Case(ABC):
 
     @property
     def has_target(self) -> bool:
-        """Whether there is something that can be away."""
+        """Return whether the other system can become unavailable."""
         return self.server is not None
 
     def take_away(self) -> None:
-        """Make the other system go away in mid-stream; by default its process is killed."""
+        """Make the other system unavailable in mid-stream; by default its process is killed."""
         self.server_process.kill()
 
     def bring_back(self) -> None:
-        """Make it come back, with what it had."""
+        """Make the other system available again, with its data."""
         before = self.server_process.pid
         self.server_process.start()
         assert self.server_process.pid != before
 
     def close(self) -> None:  # noqa: B027  most have nothing to do
-        """Let go of clients; called once, whatever happened before."""
+        """Close the clients; called once, whatever happened before."""
 
 
 class SinkCase(Case):
-    """A sink.
+    """The case of a sink.
 
     Attributes:
         is_exact: whether a record that is written again is there once.
@@ -101,20 +101,20 @@ class SinkCase(Case):
         return json.dumps({"id": number, "text": text, "nothing": None}, ensure_ascii=False).encode()
 
     def key(self, number: int) -> str | None:
-        """Return a record's key, None for none."""
+        """Return a record's key, or None."""
         return None if number % 10 == 0 else f"schlüssel-{number}"
 
     def bad_record(self) -> bytes | None:
-        """Return a payload that is refused, None if there is none."""
+        """Return a payload that the sink rejects, or None."""
         return None
 
     @abstractmethod
     def read_back(self) -> list[tuple[int, str]]:
-        """Return id and text of everything that was written, by a client that is none of the connector's own."""
+        """Return id and text of all written records, read by a client other than the connector's."""
 
 
 class SourceCase(Case):
-    """A source.
+    """The case of a source.
 
     Attributes:
         is_exact: whether each record comes once, whatever is killed.
@@ -129,14 +129,14 @@ class SourceCase(Case):
 
     @abstractmethod
     def feed(self, records: list[tuple[int, str]]) -> None:
-        """Put records into the other system, durably, by a client that is none of the connector's own.
+        """Write records to the other system durably, with a client other than the connector's.
 
         Called several times, from a thread, and only while the other system is there.
         """
 
     def feed_bad(self) -> None:
-        """Put in what the source cannot make a record of; the others must come all the same. By default nothing."""
+        """Write data that is no valid record; all others must still arrive. Does nothing by default."""
 
     @abstractmethod
     def identify(self, message: pulsar.Message) -> tuple[int, str]:
-        """Return id and text of a message of the official client."""
+        """Return id and text of a message received by the official client."""

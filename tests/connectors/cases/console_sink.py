@@ -1,4 +1,4 @@
-"""The sink ``console``; nothing can be away, and what it shows is read from the log of the instance."""
+"""The sink ``console``, whose output is read from the instance log; it has no other system to lose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _METADATA = re.compile(r"\d+:\d+\S* key=(?P<key>None|'.*?') properties=(?P<prope
 
 
 class ConsoleSinkCase(SinkCase):
-    """Values alone."""
+    """Values only."""
 
     connector = "console"
     is_ordered = True
@@ -40,7 +40,7 @@ class ConsoleSinkCase(SinkCase):
         return value
 
     def shown(self) -> Iterator[str]:
-        """Yield what is a record's of each whole line, without the time and the name before it."""
+        """Yield the record part of each complete line, without the time and the logger name."""
         files = [file for file in (rotated(self.log_file), self.log_file) if file.exists()]
         data = b"".join(file.read_bytes() for file in files)
         for line in data[: data.rfind(b"\n") + 1].decode().split("\n")[:-1]:
@@ -50,7 +50,7 @@ class ConsoleSinkCase(SinkCase):
 
 
 class ConsoleMetadataCase(ConsoleSinkCase):
-    """Values with message id, key and properties."""
+    """Values with message ID, key and properties."""
 
     shows_metadata = True
     bad_configs = ()

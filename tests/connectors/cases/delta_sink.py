@@ -1,4 +1,4 @@
-"""The sink ``delta``, on a local directory that is away in between."""
+"""The sink ``delta``, on a local directory that becomes unavailable meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.connectors.cases.base import SinkCase
 
 
 class DeltaSinkCase(SinkCase):
-    """A table whose columns come from the first batch."""
+    """A table whose columns are taken from the first batch."""
 
     connector = "delta"
     has_target = True
@@ -34,7 +34,7 @@ class DeltaSinkCase(SinkCase):
         return {"tablePath": str(self.table), "batchTimeMs": 100, "batchSize": 2000}
 
     def take_away(self) -> None:
-        """Put a file in the place of the tables' directory."""
+        """Replace the tables' directory with a file."""
         self.table.parent.rename(self.directory / "elsewhere")
         self.table.parent.touch()
 
@@ -46,7 +46,7 @@ class DeltaSinkCase(SinkCase):
         return b'{"id": "no number", "text": "t"}'
 
     def read_back(self) -> list[tuple[int, str]]:
-        """Follow the table's log, and read the files that it names."""
+        """Read the table's log and the files that it names."""
         from pyarrow import parquet
 
         actions = [
@@ -61,7 +61,7 @@ class DeltaSinkCase(SinkCase):
 
 
 class ExactDeltaSinkCase(DeltaSinkCase):
-    """By EFFECTIVELY_ONCE, into a table that is declared."""
+    """A declared table, with EFFECTIVELY_ONCE."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []

@@ -13,7 +13,7 @@ PAGE = 2000
 
 
 class ElasticsearchSinkCase(SinkCase):
-    """Documents whose ids are made of their places."""
+    """Documents whose IDs are derived from message positions."""
 
     connector = "opensearch"
     server = OpenSearch
@@ -72,7 +72,7 @@ class ElasticsearchSinkCase(SinkCase):
 
 
 class KeyedElasticsearchSinkCase(ElasticsearchSinkCase):
-    """Documents whose ids are keys, in an index that the sink creates, by EFFECTIVELY_ONCE."""
+    """Documents with keys as IDs, in an index that the sink creates, with EFFECTIVELY_ONCE."""
 
     connector = "elasticsearch"
     processing_guarantees = "EFFECTIVELY_ONCE"
@@ -84,7 +84,7 @@ class KeyedElasticsearchSinkCase(ElasticsearchSinkCase):
         return f"schlüssel-{number}"
 
     def prepare(self) -> None:
-        """The sink creates the index."""
+        """Create nothing: the sink creates the index."""
 
     def configs(self) -> dict[str, object]:
         return {**super().configs(), "keyIgnore": False, "createIndexIfNeeded": True, "compressionEnabled": True}

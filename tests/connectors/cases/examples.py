@@ -1,4 +1,4 @@
-"""The source and the sink of ``examples/connectors``, uploaded as a user's own; the system is a file of SQLite."""
+"""The source and the sink of ``examples/connectors``, uploaded as a user's connectors, on an SQLite file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "connectors"
 
 
 class Notes(Case):
-    """A table that another connection locks when it is to be away."""
+    """A table that another connection locks to make it unavailable."""
 
     has_target = True
 
@@ -44,7 +44,7 @@ class Notes(Case):
 
 
 class NotesSinkCase(Notes, SinkCase):
-    """Rows by their id, so that one that is written again is there once."""
+    """Rows by ID, so that a rewritten row exists only once."""
 
     connector = "notes-sink"
     class_name = "notes_sink.NotesSink"
@@ -64,7 +64,7 @@ class NotesSinkCase(Notes, SinkCase):
 
 
 class NotesSourceCase(Notes, SourceCase):
-    """Rows in the order of their ids."""
+    """Rows in the order of their IDs."""
 
     connector = "notes-source"
     class_name = "notes_source.NotesSource"

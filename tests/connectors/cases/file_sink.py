@@ -1,4 +1,4 @@
-"""The sink ``file``, in its three formats that hold objects."""
+"""The sink ``file``, in its three formats for objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.connectors.cases.base import SinkCase
 
 
 class FileSinkCase(SinkCase):
-    """JSON lines, in the order of the topic."""
+    """JSON lines in topic order."""
 
     connector = "file"
     is_ordered = True
@@ -40,7 +40,7 @@ class FileSinkCase(SinkCase):
     has_target = True
 
     def take_away(self) -> None:
-        """Put a file in the directory's place."""
+        """Replace the directory with a file."""
         self.out.rename(self.directory / "elsewhere")
         self.out.touch()
 

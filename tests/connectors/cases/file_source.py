@@ -1,4 +1,4 @@
-"""The source ``file``: files that are finished, and one that grows."""
+"""The source ``file``: complete files, and a growing one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def line_of(record: tuple[int, str]) -> bytes:
 
 
 class FileSourceCase(SourceCase):
-    """A directory of files, each second one compressed."""
+    """A directory of files, every second one compressed."""
 
     connector = "file"
     bad_configs: ClassVar[Sequence[tuple[dict[str, Any], str]]] = (
@@ -53,11 +53,11 @@ class FileSourceCase(SourceCase):
         self.put(b"".join(map(line_of, records)))
 
     def feed_bad(self) -> None:
-        """What begins like gzip and is none."""
+        """Write a file that starts like gzip but is not gzip."""
         self.put(b"\x1f\x8b not compressed at all")
 
     def put(self, data: bytes) -> None:
-        """Make a file that is complete when it is seen."""
+        """Create a file that is complete when it becomes visible."""
         self.fed += 1
         path = self.files / f".{self.fed:03}"
         path.write_bytes(data if self.fed % 2 else gzip.compress(data, 1))
@@ -70,7 +70,7 @@ class FileSourceCase(SourceCase):
 
 
 class TailFileSourceCase(FileSourceCase):
-    """A file that grows and is rotated in between."""
+    """A growing file that is rotated meanwhile."""
 
     bad_configs = (({"processedFileSuffix": ".done"}, "tail and processedFileSuffix"),)
 
@@ -78,7 +78,7 @@ class TailFileSourceCase(FileSourceCase):
         return {**super().configs(), "tail": True}
 
     def feed(self, records: list[tuple[int, str]]) -> None:
-        """Half of it into the file that is there, half into the one that takes its place."""
+        """Append half of the records to the existing file and half to its replacement."""
         half = len(records) // 2
         self.append(records[:half])
         log = self.files / "01.log"
@@ -92,4 +92,4 @@ class TailFileSourceCase(FileSourceCase):
                 file.write(line_of(record))
 
     def feed_bad(self) -> None:
-        """A file that cannot be followed is none of these: bytes that are no text are sent as they are."""
+        """Write nothing: no data is invalid, because bytes that are not text are sent unchanged."""

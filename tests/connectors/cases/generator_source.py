@@ -1,4 +1,4 @@
-"""The source ``generator``: nothing can be away, and nothing is fed; the numbers are all there."""
+"""The source ``generator``, which has no other system and needs no feeding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.connectors.cases.base import SourceCase
 
 
 class GeneratorSourceCase(SourceCase):
-    """Numbers in their order; the texts are those that the suite would feed."""
+    """Numbers in order, mapped to the texts that the suite would feed."""
 
     connector = "generator"
     bad_configs = (

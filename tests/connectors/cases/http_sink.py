@@ -1,4 +1,4 @@
-"""The sink ``http``, at a web server that keeps what it is sent."""
+"""The sink ``http``, with a web server that stores the requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.connectors.servers.http_receiver import HttpReceiver
 
 
 class HttpSinkCase(SinkCase):
-    """Requests, those of one key in their order."""
+    """Requests, ordered per key."""
 
     connector = "http"
     server: ClassVar[type[RealServer] | None] = HttpReceiver

@@ -1,4 +1,4 @@
-"""The source http: webhooks of senders that send again until they have their 200."""
+"""The source ``http``: webhooks of senders that retry until they receive status 200."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 class HttpSourceCase(SourceCase):
-    """Bodies of JSON; a sender that gets no answer sends again, so an order may be there twice."""
+    """JSON bodies; a sender without an answer retries, so that an order may arrive twice."""
 
     connector = "http"
     is_ordered = False  # senders are many
@@ -60,7 +60,7 @@ class HttpSourceCase(SourceCase):
         connection.close()
 
     def _send(self, connection: http.client.HTTPConnection, body: str) -> int:
-        """Return the status of one request, 0 if there was no answer."""
+        """Return the status of one request, or 0 without an answer."""
         headers = {"Authorization": "Bearer geheim", "X-Key": "schluessel"}
         try:
             connection.request("POST", "/orders", body.encode(), headers)

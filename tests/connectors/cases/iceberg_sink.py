@@ -1,4 +1,4 @@
-"""The sink ``iceberg``, with a catalog in SQLite, on a local directory that is away in between."""
+"""The sink ``iceberg`` with an SQLite catalog, on a local directory that becomes unavailable meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.connectors.cases.base import SinkCase
 
 
 class IcebergSinkCase(SinkCase):
-    """A table whose columns come from the first batch."""
+    """A table whose columns are taken from the first batch."""
 
     connector = "iceberg"
     has_target = True
@@ -37,7 +37,7 @@ class IcebergSinkCase(SinkCase):
         return {"table": "n.t", "catalogProperties": self.properties(), "batchTimeMs": 100, "batchSize": 2000}
 
     def take_away(self) -> None:
-        """Put a file in the place of the directory."""
+        """Replace the directory with a file."""
         self.tables.rename(self.directory / "elsewhere")
         self.tables.touch()
 
@@ -63,7 +63,7 @@ class IcebergSinkCase(SinkCase):
 
 
 class ExactIcebergSinkCase(IcebergSinkCase):
-    """By EFFECTIVELY_ONCE, into a table that is declared."""
+    """A declared table, with EFFECTIVELY_ONCE."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []

@@ -12,7 +12,7 @@ from tests.connectors.servers.influxdb import InfluxDb
 
 
 class InfluxdbSinkCase(SinkCase):
-    """A point for each record, at a time of its own."""
+    """A point for each record, each at a different time."""
 
     connector = "influxdb"
     server = InfluxDb

@@ -97,7 +97,7 @@ class JdbcSqliteCase(_JdbcCase):
 
 
 class JdbcExactlyOnceCase(JdbcPostgresCase):
-    """Rows without a key: only the positions in the target keep them from coming twice."""
+    """Rows without a key: only the positions stored in the target prevent duplicates."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []

@@ -27,7 +27,7 @@ BAD_CONNECTION: list[tuple[dict[str, object], str]] = [
 
 
 class KafkaCase(Case):
-    """A topic of its own."""
+    """A topic for one case."""
 
     connector = "kafka"
     server = KafkaServer
@@ -44,7 +44,7 @@ class KafkaCase(Case):
 
 
 class KafkaSinkCase(KafkaCase, SinkCase):
-    """Keys, properties and times go along."""
+    """Records with keys, properties and times."""
 
     bad_configs: ClassVar[list[tuple[dict[str, object], str]]] = [
         *BAD_CONNECTION,
@@ -63,7 +63,7 @@ class KafkaSinkCase(KafkaCase, SinkCase):
         return {**self.connection(), "acks": "all", "copyHeadersEnabled": True}
 
     def bad_record(self) -> bytes:
-        """One that is larger than the topic takes."""
+        """Return a record that exceeds the topic's size limit."""
         return b"x" * 1_050_000
 
     def read_back(self) -> list[tuple[int, str]]:
@@ -95,7 +95,7 @@ class KafkaSinkCase(KafkaCase, SinkCase):
 
 
 class KafkaSourceCase(KafkaCase, SourceCase):
-    """A member of a group; the order is kept within a partition only."""
+    """A group member; order is kept only within a partition."""
 
     is_ordered = False
     bad_configs: ClassVar[list[tuple[dict[str, object], str]]] = [
@@ -155,7 +155,7 @@ class KafkaSourceCase(KafkaCase, SourceCase):
 
 
 class KafkaPartitionSourceCase(KafkaSourceCase):
-    """One partition, read alone: each record once, in the order of the topic."""
+    """One partition read without a group: each record once, in topic order."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
     partitions = 1

@@ -33,7 +33,7 @@ _BAD: list[tuple[dict[str, Any], str]] = [
 
 
 class Client:
-    """A client of the library with a thread of its own, which connects again by itself."""
+    """A client of the library with its own thread, which reconnects automatically."""
 
     def __init__(self, server: Mosquitto, name: str, *, clean: bool = False, on_message: Any = None) -> None:
         self.client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv5)
@@ -61,7 +61,7 @@ class Client:
 
 
 class MqttSinkCase(SinkCase):
-    """Messages of one topic, which another client receives."""
+    """Messages of one topic, received by another client."""
 
     connector = "mqtt"
     server = Mosquitto
@@ -73,26 +73,26 @@ class MqttSinkCase(SinkCase):
     ]
 
     def prepare(self) -> None:
-        """See `Case.prepare`."""
+        """Override `Case.prepare`."""
         self._received: list[Any] = []
         Client(self.server_process, "reader", clean=True).close()  # ends the session of the test before
         self._reader = Client(self.server_process, "reader", on_message=lambda *a: self._received.append(a[2]))
         self._reader.subscribe("out/#")
 
     def take_away(self) -> None:
-        """See `Case.take_away`."""
+        """Override `Case.take_away`."""
         self.server_process.stop()
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return _where(self.server_process) | {"topic": "out/ü"}
 
     def bad_record(self) -> bytes | None:
-        """See `SinkCase.bad_record`."""
+        """Override `SinkCase.bad_record`."""
         return b"x" * Mosquitto.packet_max
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
         found = []
         for message in list(self._received):
             assert message.topic == "out/ü"
@@ -105,32 +105,32 @@ class MqttSinkCase(SinkCase):
         return found
 
     def close(self) -> None:
-        """See `Case.close`."""
+        """Override `Case.close`."""
         if hasattr(self, "_reader"):
             self._reader.close()
 
 
 class MqttSink311Case(MqttSinkCase):
-    """The older protocol, in four steps."""
+    """QoS 2, which takes four steps, over the older protocol."""
 
     bad_configs = []
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return super().configs() | {"protocolVersion": "3.1.1", "qos": 2}
 
     def bad_record(self) -> bytes | None:
-        """See `SinkCase.bad_record`: the broker does not say what it takes."""
+        """Override `SinkCase.bad_record`: the broker does not say what it takes."""
         return None
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
         found = [json.loads(message.payload) for message in list(self._received)]
         return [(value["id"], value["text"]) for value in found]
 
 
 class MqttSourceCase(SourceCase):
-    """Messages of many topics by a wildcard."""
+    """Messages of many topics, selected by a wildcard."""
 
     connector = "mqtt"
     server = Mosquitto
@@ -143,22 +143,22 @@ class MqttSourceCase(SourceCase):
     more: dict[str, object] = {}
 
     def prepare(self) -> None:
-        """See `Case.prepare`: the session is there before anything is published."""
+        """Override `Case.prepare`: the session is there before anything is published."""
         Client(self.server_process, "source", clean=True).close()
         session = Client(self.server_process, "source")
         session.subscribe("in/#")
         session.close()
 
     def take_away(self) -> None:
-        """See `Case.take_away`."""
+        """Override `Case.take_away`."""
         self.server_process.stop()
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return _where(self.server_process) | {"topics": "in/#", "clientId": "source", **self.more}
 
     def feed(self, records: list[tuple[int, str]]) -> None:
-        """See `SourceCase.feed`."""
+        """Override `SourceCase.feed`."""
         feeder = Client(self.server_process, "feeder", clean=True)
         sent = []
         for number, text in records:
@@ -174,7 +174,7 @@ class MqttSourceCase(SourceCase):
         feeder.close()
 
     def identify(self, message: pulsar.Message) -> tuple[int, str]:
-        """See `SourceCase.identify`."""
+        """Override `SourceCase.identify`."""
         number, text = json.loads(message.data())
         properties = message.properties()
         assert properties["mqtt.topic"] == f"in/{number % 5}"

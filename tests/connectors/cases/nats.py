@@ -31,7 +31,7 @@ _BAD: list[tuple[dict[str, Any], str]] = [
 
 
 def run(server: NatsServer, action: Callable[[Any], Awaitable[_T]]) -> _T:
-    """Do something with JetStream."""
+    """Run an operation on JetStream."""
 
     async def connected() -> _T:
         client = await nats.connect(server.url, user=server.username, password=server.password)
@@ -44,7 +44,7 @@ def run(server: NatsServer, action: Callable[[Any], Awaitable[_T]]) -> _T:
 
 
 def make_stream(server: NatsServer, name: str) -> None:
-    """Make a stream with all subjects below a name, without anything in it."""
+    """Create an empty stream with all subjects below a name."""
 
     async def make(js: Any) -> None:
         with suppress(NotFoundError):
@@ -63,7 +63,7 @@ class _Nats:
 
 
 class NatsSinkCase(_Nats, SinkCase):
-    """Messages of a stream; those that are published again are dropped."""
+    """Messages of a stream, which drops republished ones."""
 
     connector = "nats"
     server = NatsServer
@@ -72,19 +72,19 @@ class NatsSinkCase(_Nats, SinkCase):
     bad_configs = [*_BAD, ({"subject": "out.*"}, "invalid subject: 'out.*' must not contain wildcards")]
 
     def prepare(self) -> None:
-        """See `Case.prepare`."""
+        """Override `Case.prepare`."""
         make_stream(self.server_process, "out")
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return self.where() | {"subject": "out.all"}
 
     def bad_record(self) -> bytes:
-        """See `SinkCase.bad_record`."""
+        """Override `SinkCase.bad_record`."""
         return b"x" * 1_020_000  # more than the stream takes, and less than the server does
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
 
         async def read(js: Any) -> list[tuple[int, str]]:
             wanted = (await js.stream_info("out")).state.messages
@@ -105,7 +105,7 @@ class NatsSinkCase(_Nats, SinkCase):
 
 
 class NatsSourceCase(_Nats, SourceCase):
-    """Messages of a stream, by a durable consumer.
+    """Messages of a stream, read by a durable consumer.
 
     What is lost on the way is sent again when the server has waited long enough, behind others.
     """
@@ -116,15 +116,15 @@ class NatsSourceCase(_Nats, SourceCase):
     bad_configs = [*_BAD, ({"stream": "none"}, "no stream 'none'"), ({"durable": "a.b"}, "invalid durable 'a.b'")]
 
     def prepare(self) -> None:
-        """See `Case.prepare`."""
+        """Override `Case.prepare`."""
         make_stream(self.server_process, "in")
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return self.where() | {"subject": "in.*", "ackWaitSeconds": 2}
 
     def feed(self, records: list[tuple[int, str]]) -> None:
-        """See `SourceCase.feed`."""
+        """Override `SourceCase.feed`."""
 
         async def publish(js: Any) -> None:
             sent = []
@@ -138,7 +138,7 @@ class NatsSourceCase(_Nats, SourceCase):
         run(self.server_process, publish)
 
     def identify(self, message: pulsar.Message) -> tuple[int, str]:
-        """See `SourceCase.identify`."""
+        """Override `SourceCase.identify`."""
         properties, text = message.properties(), message.data().decode()
         number = int(properties["number"])
         assert properties["nats.subject"] == f"in.{number % 5}"

@@ -70,7 +70,7 @@ class PostgresCdcCase(SourceCase):
 
 
 class PostgresCdcSlotCase(PostgresCdcCase):
-    """Changes only, of a slot that somebody has made, as in Debezium."""
+    """Changes only, from an existing slot, as with Debezium."""
 
     connector = "debezium-postgres"
     is_ordered = True
@@ -88,6 +88,6 @@ class PostgresCdcSlotCase(PostgresCdcCase):
 
 
 class PostgresCdcExactlyOnceCase(PostgresCdcSlotCase):
-    """The same, without anything twice."""
+    """The same changes, each exactly once."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"

@@ -1,4 +1,4 @@
-"""Source and sink ``pulsar``, with a broker of ours as the other cluster."""
+"""Source and sink ``pulsar``, with our own broker as the other cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BAD_CLUSTER: list[tuple[dict[str, Any], str]] = [
 
 
 class OtherClusterCase(Case):
-    """A topic of its own in the other cluster."""
+    """A topic in the other cluster for one case."""
 
     connector = "pulsar"
     server = OtherCluster
@@ -43,7 +43,7 @@ class OtherClusterCase(Case):
 
 
 class PulsarSinkCase(OtherClusterCase, SinkCase):
-    """Keys, properties and times go along."""
+    """Messages with keys, properties and times."""
 
     is_ordered = True
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
@@ -69,7 +69,7 @@ class PulsarSinkCase(OtherClusterCase, SinkCase):
 
 
 class PulsarExactSinkCase(PulsarSinkCase):
-    """Each record once: the other cluster drops what comes again."""
+    """Each record once: the other cluster drops duplicates."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = []
@@ -79,7 +79,7 @@ class PulsarExactSinkCase(PulsarSinkCase):
 
 
 class PulsarSourceCase(OtherClusterCase, SourceCase):
-    """A failover subscription, which keeps the order."""
+    """A failover subscription, which preserves the order."""
 
     bad_configs: ClassVar[list[tuple[dict[str, Any], str]]] = [
         *BAD_CLUSTER,

@@ -34,7 +34,7 @@ class _Rabbit:
 
 
 class RabbitSinkCase(_Rabbit, SinkCase):
-    """Messages of a queue that is bound to an exchange."""
+    """Messages of a queue bound to an exchange."""
 
     connector = "rabbitmq"
     server = RabbitServer
@@ -48,7 +48,7 @@ class RabbitSinkCase(_Rabbit, SinkCase):
     ]
 
     def prepare(self) -> None:
-        """See `Case.prepare`."""
+        """Override `Case.prepare`."""
         self._found: list[tuple[int, str]] = []
         with self.opened() as connection:
             channel = connection.channel()
@@ -56,15 +56,15 @@ class RabbitSinkCase(_Rabbit, SinkCase):
             channel.exchange_delete("ex")
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return self.where() | {"exchangeName": "ex", "queueName": "out", "routingKey": "all"}
 
     def bad_record(self) -> bytes:
-        """See `SinkCase.bad_record`."""
+        """Override `SinkCase.bad_record`."""
         return b"x" * (RabbitServer.message_max + 1)
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
         with self.opened() as connection:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=1000)
@@ -96,18 +96,18 @@ class RabbitSourceCase(_Rabbit, SourceCase):
     ]
 
     def prepare(self) -> None:
-        """See `Case.prepare`."""
+        """Override `Case.prepare`."""
         with self.opened() as connection:
             channel = connection.channel()
             channel.queue_delete("in")
             channel.queue_declare("in", durable=True)
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return self.where() | {"queueName": "in"}
 
     def feed(self, records: list[tuple[int, str]]) -> None:
-        """See `SourceCase.feed`."""
+        """Override `SourceCase.feed`."""
         with self.opened() as connection:
             channel = connection.channel()
             channel.tx_select()
@@ -120,7 +120,7 @@ class RabbitSourceCase(_Rabbit, SourceCase):
             channel.tx_commit()
 
     def identify(self, message: pulsar.Message) -> tuple[int, str]:
-        """See `SourceCase.identify`."""
+        """Override `SourceCase.identify`."""
         properties, text = message.properties(), message.data().decode()
         number = int(properties["number"])
         assert (properties["größe"], properties["b"]) == (f"[{len(text)}]", "\\xff")

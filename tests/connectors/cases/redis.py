@@ -35,7 +35,7 @@ class _Redis:
 
 
 class RedisValues(_Redis, SinkCase):
-    """Values by key; each message has one of its own."""
+    """Values by key; each message has a different key."""
 
     connector = "redis"
     server = RedisServer
@@ -43,11 +43,11 @@ class RedisValues(_Redis, SinkCase):
     bad_configs = [*_BAD_HOSTS, ({"key": "{id}"}, "unknown placeholder {id}")]
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return {**self.hosts(), "key": "m:{message_id}"}
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
         with self.server_process.client() as client:
             keys = client.keys("m:*")
             values = client.mget(keys) if keys else []
@@ -63,15 +63,15 @@ class RedisHashes(_Redis, SinkCase):
     is_exact = True
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return {**self.hosts(), "command": "HSET", "key": "m:{message_id}"}
 
     def bad_record(self) -> bytes:
-        """See `SinkCase.bad_record`."""
+        """Override `SinkCase.bad_record`."""
         return b"[1, 2]"
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
         with self.server_process.client() as client:
             pipe = client.pipeline(transaction=False)
             for key in client.keys("m:*"):
@@ -89,11 +89,11 @@ class RedisStream(_Redis, SinkCase):
     is_ordered = True
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return {**self.hosts(), "command": "XADD", "key": "out"}
 
     def read_back(self) -> list[tuple[int, str]]:
-        """See `SinkCase.read_back`."""
+        """Override `SinkCase.read_back`."""
         with self.server_process.client() as client:
             entries = client.xrange("out")
         found = []
@@ -114,11 +114,11 @@ class RedisStreamsSourceCase(_Redis, SourceCase):
     bad_configs = [*_BAD_HOSTS, ({"streams": None}, "streams is missing"), ({"claimIdleMs": 1}, "claimIdleMs")]
 
     def configs(self) -> dict[str, object]:
-        """See `Case.configs`."""
+        """Override `Case.configs`."""
         return {**self.hosts(), "streams": "in", "claimIdleMs": 5000}
 
     def feed(self, records: list[tuple[int, str]]) -> None:
-        """See `SourceCase.feed`."""
+        """Override `SourceCase.feed`."""
         with self.server_process.client() as client:
             pipe = client.pipeline(transaction=False)
             for number, text in records:
@@ -127,12 +127,12 @@ class RedisStreamsSourceCase(_Redis, SourceCase):
             pipe.execute()
 
     def feed_bad(self) -> None:
-        """See `SourceCase.feed_bad`: an entry that is deleted before anyone reads it to the end."""
+        """Override `SourceCase.feed_bad`: an entry that is deleted before anyone reads it to the end."""
         with self.server_process.client() as client:
             client.xdel("in", client.xadd("in", {"value": "gone"}))
 
     def identify(self, message: pulsar.Message) -> tuple[int, str]:
-        """See `SourceCase.identify`."""
+        """Override `SourceCase.identify`."""
         properties = message.properties()
         number = int(properties["number"])
         assert properties["k\\xff"] == "\\xff"

@@ -12,7 +12,7 @@ from tests.connectors.servers.s3 import S3
 
 
 class S3SinkCase(SinkCase):
-    """Objects of JSON lines, packed."""
+    """Compressed objects of JSON lines."""
 
     connector = "s3"
     server = S3
@@ -68,7 +68,7 @@ class S3SinkCase(SinkCase):
 
 
 class ExactS3SinkCase(S3SinkCase):
-    """Parquet, by EFFECTIVELY_ONCE."""
+    """Parquet objects, with EFFECTIVELY_ONCE."""
 
     processing_guarantees = "EFFECTIVELY_ONCE"
     bad_configs = ()  # type: ignore[assignment]

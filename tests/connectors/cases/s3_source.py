@@ -1,4 +1,4 @@
-"""The source ``s3``: objects of JSON lines and of Parquet, and files of a directory."""
+"""The source ``s3``: objects of JSON lines and of Parquet, and files in a directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = 500
 
 
 class S3SourceCase(SourceCase):
-    """Packed objects of JSON lines; a discovery each second."""
+    """Compressed objects of JSON lines, with a discovery every second."""
 
     connector = "s3"
     server: ClassVar[type[RealServer] | None] = S3
@@ -107,7 +107,7 @@ class ParquetS3SourceCase(S3SourceCase):
 
 
 class LocalS3SourceCase(S3SourceCase):
-    """Files of a directory, CSV."""
+    """CSV files in a directory."""
 
     server = None
     has_target = True
@@ -126,7 +126,7 @@ class LocalS3SourceCase(S3SourceCase):
         return {"path": f"file://{self.path}", "format": "csv", "suffix": " ü"}
 
     def take_away(self) -> None:
-        """Put a file in the directory's place."""
+        """Replace the directory with a file."""
         self.path.rename(self.directory / "elsewhere")
         self.path.touch()
 

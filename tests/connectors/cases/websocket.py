@@ -1,4 +1,4 @@
-"""The source ``websocket``, from a server that sends all that it has to whoever subscribes."""
+"""The source ``websocket``, with a server that sends all its messages to each subscriber."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def putting(url: str) -> Iterator[ClientConnection]:
 
 
 class WebsocketSourceCase(SourceCase):
-    """Text and binary messages in turn."""
+    """Alternating text and binary messages."""
 
     connector = "websocket"
     server = WebsocketServer
@@ -58,7 +58,7 @@ class WebsocketSourceCase(SourceCase):
             assert connection.recv(30) == f"kept {len(records)}"
 
     def feed_bad(self) -> None:
-        """Any message is a record: an empty one too, which is none of these."""
+        """Send nothing: any message is a valid record, even an empty one."""
 
     def identify(self, message: pulsar.Message) -> tuple[int, str]:
         value = json.loads(message.data())

@@ -1,4 +1,4 @@
-"""What each sink does with hostile values: a lane for each, which names those that it refuses and why.
+"""Handling of hostile values by each sink: one lane per sink, which lists rejected values and the reasons.
 
 All others are carried: what the target has of them is what `SinkLane.carried` returns.
 """
@@ -51,11 +51,11 @@ class SinkLane(SinkCase):
     log_records: Sequence[logging.LogRecord] = ()
 
     def carried(self, hostile: Hostile) -> object:
-        """Return what the target has of a value that is carried; its bytes unless a lane says otherwise."""
+        """Return the target's form of an accepted value: its bytes, unless a lane overrides this."""
         return hostile.payload
 
     def stored(self) -> Collection[object]:
-        """Return all that the target has."""
+        """Return all values stored in the target."""
         raise NotImplementedError
 
 
@@ -65,12 +65,12 @@ def text_of(payload: bytes | str) -> object:
 
 
 def compact(text: str) -> str:
-    """Return the JSON of a list or object without spaces, and any other text as it is."""
+    """Return the JSON of a list or object without spaces, and any other text unchanged."""
     return text.replace(", ", ",").replace(": ", ":") if text and text[0] in "[{" else text
 
 
 class JsonLane(SinkLane):
-    """Targets that hold objects: by the ids, with the texts."""
+    """Targets that hold objects: texts by ID."""
 
     def carried(self, hostile: Hostile) -> object:
         return (hostile.number, repr(text_of(hostile.payload)))
@@ -175,7 +175,7 @@ class KafkaLane(KafkaSinkCase, SinkLane):
 
 
 class ConsoleLane(ConsoleSinkCase, SinkLane):
-    """Lines of a log, which say of each character that cannot be shown which it is."""
+    """Lines of a log, in which unprintable characters are escaped."""
 
     def configs(self) -> dict[str, object]:
         return {"mostChars": 1_000_000}
@@ -191,7 +191,7 @@ class ConsoleLane(ConsoleSinkCase, SinkLane):
 
 
 class HttpLane(HttpSinkCase, JsonLane):
-    """Bodies of requests as they are; it is the receiver that refuses what it does not know."""
+    """Request bodies, unchanged; the receiver rejects unknown ones."""
 
     refused = dict.fromkeys((*NOT_JSON[3:], *NO_OBJECT, "10,000 deep"), "422")
 
@@ -253,7 +253,7 @@ class S3Lane(S3SinkCase, JsonLane):
 
 
 class TextLane(JsonLane):
-    """Tables whose column takes texts, and the JSON of other values."""
+    """Tables with a text column, which holds the JSON of other values."""
 
     def carried(self, hostile: Hostile) -> object:
         return self.text_of(hostile)
@@ -286,7 +286,7 @@ class CsvFileLane(FileSinkCase, TextLane):
 
 
 class ParquetFileLane(ParquetFileSinkCase, TextLane):
-    """Rows of Parquet, in a column of texts as one of them is one; numbers are doubles before."""
+    """Rows of Parquet in a text column, because one value is a text; numbers are converted to doubles first."""
 
     refused = _NO_ROWS | {"1e999": "Out of range"}
 
@@ -351,7 +351,7 @@ class RedisHashLane(RedisHashes, TextLane):
 
 
 class InfluxdbLane(InfluxdbSinkCase, TextLane):
-    """Points, whose field is a text as the first was one."""
+    """Points whose field is a string because the first one was a string."""
 
     refused: ClassVar[Mapping[str, str]] = {
         **_NO_ROWS, **dict.fromkeys(("2**63", "10**40"), "does not fit into 64 bits"), "1e999": "not a finite number",
@@ -361,7 +361,7 @@ class InfluxdbLane(InfluxdbSinkCase, TextLane):
 
 
 class OpenSearchLane(ElasticsearchSinkCase, JsonLane):
-    """Documents with a field of texts; numbers are doubles, and fields that are null are left out."""
+    """Documents with a text field; numbers are doubles, and null fields are omitted."""
 
     refused: ClassVar[Mapping[str, str]] = {
         name: reason for name, reason in _NO_ROWS.items() if name != "empty"

@@ -1,4 +1,4 @@
-"""What each source does with hostile values: a lane for each, which names those that go to dead letters and why.
+"""Handling of hostile values by each source: one lane per source, which lists dead letters and the reasons.
 
 All others are carried: what a record has of them is what `SourceLane.carried` returns.
 """
@@ -32,7 +32,7 @@ from tests.connectors.cases.s3_source import LocalS3SourceCase
 from tests.connectors.cases.websocket import WebsocketSourceCase, putting
 from tests.connectors.hostile.table import NOT_JSON, OVERSIZED, Hostile
 
-_TOO_LARGE = {OVERSIZED.name: "a message at most"}
+_TOO_LARGE = {OVERSIZED.name: "exceeds the message size limit of"}
 _NOT_UTF8 = ("Latin-1", "UTF-16")
 
 
@@ -55,20 +55,20 @@ class SourceLane(SourceCase):
         return {}
 
     def put_hostile(self, values: Sequence[Hostile]) -> None:
-        """Put values into the other system; in a thread, while the source reads."""
+        """Write values to the other system, from a thread, while the source reads."""
         raise NotImplementedError
 
     def carried(self, hostile: Hostile) -> object:
-        """Return what a record has of a value that is carried; its bytes unless a lane says otherwise."""
+        """Return a record's form of an accepted value: its bytes, unless a lane overrides this."""
         return hostile.payload
 
     def found(self, record: Record) -> object:
-        """Return the same of a record."""
+        """Return the comparable form of a record."""
         return record.value.encode() if isinstance(record.value, str) else record.value
 
 
 class _CellLane(SourceLane):
-    """Tables, where a value is the text of a row."""
+    """Tables in which a value is the text of a row."""
 
     def carried(self, hostile: Hostile) -> object:
         return (hostile.number, hostile.payload.decode())
@@ -87,7 +87,7 @@ def csv_of(values: Sequence[Hostile]) -> bytes:
 
 
 class FileLane(FileSourceCase, SourceLane):
-    """Lines as they are."""
+    """Lines, unchanged."""
 
     refused: ClassVar[Mapping[str, str]] = {OVERSIZED.name: "line is longer than"}
     takes_oversized = True
@@ -143,7 +143,7 @@ class CsvS3Lane(LocalS3SourceCase, _CellLane):
 
 
 class JdbcPollSqliteLane(JdbcPollSqliteCase, _CellLane):
-    """Rows of SQLite, whose texts may be any bytes."""
+    """Rows of SQLite, whose texts may contain arbitrary bytes."""
 
     refused: ClassVar[Mapping[str, str]] = {**dict.fromkeys(_NOT_UTF8, "surrogates not allowed"), **_TOO_LARGE}
     takes_oversized = True
@@ -155,7 +155,7 @@ class JdbcPollSqliteLane(JdbcPollSqliteCase, _CellLane):
 
 
 class JdbcPollPostgresLane(JdbcPollPostgresCase, _CellLane):
-    """Rows of PostgreSQL; see test_jdbc_poll_source.py for values of its other types."""
+    """Rows of PostgreSQL; test_jdbc_poll_source.py covers values of its other types."""
 
     refused = _TOO_LARGE
     absent = _NOT_UTF8
@@ -195,7 +195,7 @@ class PostgresCdcLane(PostgresCdcCase, _CellLane):
 
 
 class HttpLane(HttpSourceCase, SourceLane):
-    """Bodies of requests; senders of what is not JSON receive the reason."""
+    """Request bodies; senders of invalid JSON receive the reason."""
 
     refused: ClassVar[Mapping[str, str]] = dict.fromkeys((*NOT_JSON, "10,000 deep"), "400") | {OVERSIZED.name: "413"}
     takes_oversized = True

@@ -1,4 +1,4 @@
-"""Hostile values: what other systems send that some format cannot express, or some driver cannot read.
+"""Hostile values: data from other systems that some format cannot express or some driver cannot read.
 
 Each is one message. What a connector does with it stands in its lane, in `sinks` and `sources`: it is carried exactly,
 or it costs one record, which is refused with a reason.
@@ -34,7 +34,7 @@ def _value(number: int, text: str) -> bytes:
 
 
 def good(number: int) -> bytes:
-    """Return a message that is taken everywhere."""
+    """Return a message that every connector accepts."""
     return _value(number, f'"good {number}"')
 
 

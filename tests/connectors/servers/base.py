@@ -1,4 +1,4 @@
-"""A server that connectors are tested against: a child process on a free port of 127.0.0.1, never as root."""
+"""Servers for connector tests: each is a child process on a free port of 127.0.0.1, never run as root."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _S = TypeVar("_S", bound="RealServer")
 
 
 class RealServer(ABC):
-    """One server; a start after `kill` or `stop` keeps its ports and its data.
+    """One server; restarting it after `kill` or `stop` keeps its ports and its data.
 
     Attributes:
         binary: the program that must be there, a name or a path; empty if nothing has to be installed.
@@ -61,7 +61,7 @@ class RealServer(ABC):
 
     @classmethod
     def require(cls) -> None:
-        """Skip the test where the program is missing; fail where everything must be there."""
+        """Skip the test if the program is missing; fail where all programs are required."""
         if not cls.binary or shutil.which(cls.binary):
             return
         reason = f"no {cls.binary} on this machine: {cls.package}"
@@ -72,7 +72,7 @@ class RealServer(ABC):
     @classmethod
     @contextlib.contextmanager
     def running(cls: type[_S]) -> Iterator[_S]:
-        """A started server in a directory of its own, both gone at the end."""
+        """Run a server in a separate directory; stop it and remove the directory at the end."""
         cls.require()
         with tempfile.TemporaryDirectory(prefix=f"magnetar-{cls.__name__.lower()}-") as name:
             Path(name).chmod(0o755)  # pytest's own directories are root's alone
@@ -86,35 +86,35 @@ class RealServer(ABC):
     # -- what a server says of itself ---------------------------------------------------------------------------------
 
     def prepare(self) -> None:  # noqa: B027  most have nothing to do
-        """Make its data directory and its configuration; called once, before the first start."""
+        """Create the data directory and the configuration; called once, before the first start."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """Return how it is started, in the foreground."""
+        """Return the command that runs the server in the foreground."""
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables beside those that it inherits."""
+        """Return environment variables in addition to the inherited ones."""
         return {}
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Return whether it takes requests; whatever is raised means no."""
+        """Return whether the server accepts requests; an exception means that it does not."""
 
     # -- what tests do with it ----------------------------------------------------------------------------------------
 
     @property
     def port(self) -> int:
-        """The first of its ports."""
+        """The first port."""
         return self.ports[0]
 
     @property
     def pid(self) -> int:
-        """Of the process as it was started last."""
+        """Process ID of the latest start."""
         assert self._process is not None, "never started"
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and return once it takes requests.
+        """Start the server and wait until it accepts requests.
 
         Raises:
             ServerFailed: it does not; the message has the end of its log.
@@ -139,7 +139,7 @@ class RealServer(ABC):
             raise ServerFailed(f"{name} ended with {process.returncode}:\n{self.log_tail()}")
 
     def kill(self) -> None:
-        """SIGKILL to it and to what it started; returns when all of it is gone."""
+        """Kill the server and its child processes with SIGKILL, and wait for their end."""
         if self._process is None:
             return
         below = descendants(self._process.pid)
@@ -151,7 +151,7 @@ class RealServer(ABC):
         assert not survivors(below, self.stop_timeout_s)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL where that does not help; nothing of it is left."""
+        """Stop the server with SIGTERM, or SIGKILL if necessary, along with its child processes."""
         if self._process is None:
             return
         below = descendants(self._process.pid)
@@ -164,7 +164,7 @@ class RealServer(ABC):
                 process.kill()
 
     def run(self, *command: str, timeout_s: float = 120.0) -> str:
-        """Run a program as the server's user, to its end, and return what it printed.
+        """Run a program to completion as the server's user and return its output.
 
         Raises:
             ServerFailed: it ended with another code than 0.
@@ -178,18 +178,18 @@ class RealServer(ABC):
         return str(done.stdout)
 
     def own(self, *paths: Path) -> None:
-        """Give files that the test made to the server's user."""
+        """Change the owner of test files to the server's user."""
         if self._account is not None:
             for path in paths:
                 os.chown(path, self._account.pw_uid, self._account.pw_gid)
 
     @property
     def log_file(self) -> Path:
-        """What it printed."""
+        """File with the server's output."""
         return self.directory / "server.log"
 
     def log_tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of the server's output."""
         if not self.log_file.exists():
             return "(no log)"
         return self.log_file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
@@ -206,7 +206,7 @@ class RealServer(ABC):
             return pwd.getpwnam("nobody")
 
     def _as_user(self, command: Sequence[str]) -> list[str]:
-        """Return a command as the server's user runs it, ended with what starts it.
+        """Return a command that runs as the server's user and ends with its parent process.
 
         Not by Popen's `user`: with that Python forks and runs the handlers that libraries have for a fork, and gRPC's,
         which the client of one of the systems loads, now and then crash in the child.

@@ -1,4 +1,4 @@
-"""A web server that keeps what it is sent: a process of its own, so that it can be killed."""
+"""A web server that stores requests, in a separate process so that it can be killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).with_name("http_receiver_program.py")
 
 
 class HttpReceiver(RealServer):
-    """Takes POST and PUT; what came so far is in `received`."""
+    """Accepts POST and PUT requests and stores them in the file `received`."""
 
     drops_rights = True
 

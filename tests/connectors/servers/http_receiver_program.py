@@ -1,4 +1,4 @@
-"""The program of `HttpReceiver`; it needs nothing but Python.
+"""The program of `HttpReceiver`, which requires only Python.
 
 Arguments: the port, and the file that takes what comes. Each body is a line of it, with the request's headers. A body
 that is no JSON object is answered with 422.
@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Receiver:
-    """Answers once the body is in the file."""
+    """Responds once the body has been written to the file."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "ab")  # noqa: SIM115  as long as the process
@@ -60,7 +60,7 @@ async def main() -> None:
 
 
 def drop_rights() -> None:
-    """Become the user that the tests name, and end with them all the same."""
+    """Switch to the user set by the tests, and still end with the tests."""
     if "MAGNETAR_TEST_UID" in os.environ:
         os.setgroups([])
         os.setgid(int(os.environ["MAGNETAR_TEST_GID"]))

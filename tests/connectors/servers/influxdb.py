@@ -22,7 +22,7 @@ class InfluxDb(RealServer):
         return f"http://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         data = self.directory
         (data / "influxdb.conf").write_text(
             f"""reporting-disabled = true
@@ -39,9 +39,9 @@ log-enabled = false
         )
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return ["influxd", "run", "-config", str(self.directory / "influxdb.conf")]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         return httpx.get(f"{self.url}/ping", trust_env=False).status_code == 204

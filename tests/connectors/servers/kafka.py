@@ -23,7 +23,7 @@ USER, PASSWORD = "alice", "open sesame"
 
 
 class KafkaServer(RealServer):
-    """Kafka without and with users; what it confirms is on disk, so that it survives `kill`."""
+    """Kafka with and without users; confirmed records are on disk and survive `kill`."""
 
     binary = "java"
     package = "apt-get install openjdk-17-jre-headless"
@@ -32,22 +32,22 @@ class KafkaServer(RealServer):
 
     @classmethod
     def require(cls) -> None:
-        """See `RealServer.require`."""
+        """Override `RealServer.require`."""
         super().require()
         maven.require()
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are given."""
+        """Address for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def sasl_servers(self) -> str:
-        """What clients are given that say who they are: `USER` with `PASSWORD`, by PLAIN."""
+        """Address for clients that authenticate as `USER` with `PASSWORD` by PLAIN."""
         return f"127.0.0.1:{self.ports[2]}"
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         port, controller, sasl = self.ports
         clients = f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl}"
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -93,7 +93,7 @@ class KafkaServer(RealServer):
         )  # fmt: skip
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [*self._java(self.heap), "kafka.Kafka", str(self.directory / "server.properties")]
 
     def _java(self, heap: str) -> list[str]:
@@ -102,21 +102,21 @@ class KafkaServer(RealServer):
         return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", log, "-cp", f"{jars}/*"]
 
     def environment(self) -> Mapping[str, str]:
-        """See `RealServer.environment`."""
+        """Override `RealServer.environment`."""
         return {"LOG_DIR": str(self.directory)}
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         return bool(self.admin().list_topics(timeout=1.0).brokers)
 
     def create_topic(self, partitions: int = 1, **settings: str) -> str:
-        """Make a topic with a name of its own and return the name."""
+        """Create a topic with a unique name and return the name."""
         name = f"t-{uuid.uuid4().hex[:8]}"
         self.create_named(name, partitions, **settings)
         return name
 
     def create_named(self, name: str, partitions: int = 1, **settings: str) -> None:
-        """Make a topic; ``_`` in the names of settings stands for a dot."""
+        """Create a topic; ``_`` in setting names stands for a dot."""
         from confluent_kafka.admin import NewTopic
 
         config = {key.replace("_", "."): value for key, value in settings.items()}
@@ -130,7 +130,7 @@ class KafkaServer(RealServer):
         client.delete_topics([name], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
 
     def admin(self) -> AdminClient:
-        """Return a client for all that is neither producing nor consuming."""
+        """Return an admin client."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})

@@ -1,4 +1,4 @@
-"""A MariaDB."""
+"""A MariaDB server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MariaDb(RealServer):
     database: ClassVar[str] = "test"
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         self._temporary.mkdir()
         self.own(self._temporary)
         install = _program("mariadb-install-db")
@@ -35,11 +35,11 @@ class MariaDb(RealServer):
         return self.directory / "tmp"
 
     def environment(self) -> Mapping[str, str]:
-        """See `RealServer.environment`. A server that starts removes temporary tables of others in its folder."""
+        """Override `RealServer.environment`. A server that starts removes temporary tables of others in its folder."""
         return {"TMPDIR": str(self._temporary)}
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [
             _program("mariadbd"),
             "--no-defaults",
@@ -53,18 +53,18 @@ class MariaDb(RealServer):
         ]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS {self.database}")
         return True
 
     @property
     def jdbc_url(self) -> str:
-        """As Pulsar's connector takes it."""
+        """URL in the form of Pulsar's connector."""
         return f"jdbc:mariadb://127.0.0.1:{self.port}/{self.database}"
 
     def execute(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Run statements, each in a transaction of its own, and return the rows of the last one."""
+        """Run statements in separate transactions and return the rows of the last one."""
         rows: Sequence[tuple[Any, ...]] = ()
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"USE {self.database}")
@@ -74,7 +74,7 @@ class MariaDb(RealServer):
         return rows
 
     def connect(self) -> Any:
-        """Return a connection in autocommit."""
+        """Open a connection in autocommit mode."""
         import pymysql
 
         return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", autocommit=True)

@@ -1,4 +1,4 @@
-"""Java programs of Maven's repository: artifacts with all that they need, downloaded once."""
+"""Java programs from Maven repositories: artifacts and their dependencies, downloaded once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ TIMEOUT_S = 900.0
 
 
 class DownloadFailed(AssertionError):
-    """Maven did not bring what it was asked for; the message carries the end of what it wrote."""
+    """Maven failed to download the artifacts; the message contains the end of its output."""
 
 
 def is_there() -> bool:
-    """Whether Java programs can be downloaded and run here."""
+    """Return whether Java programs can be downloaded and run here."""
     return all(shutil.which(program) for program in ("java", "mvn"))
 
 
 def require() -> None:
-    """Skip the test where `is_there` is not so; fail where everything must be there."""
+    """Skip the test unless `is_there`; fail where all programs are required."""
     if is_there():
         return
     reason = "no java or no mvn on this machine: apt-get install openjdk-17-jre-headless maven"
@@ -39,7 +39,7 @@ def require() -> None:
 
 
 def jars(name: str, artifacts: Sequence[str], repositories: Sequence[str] = (), versions_of: str = "") -> Path:
-    """Return the directory with the jars of some artifacts and of all that these need.
+    """Return the directory with the jars of artifacts and their dependencies.
 
     What is there already is returned at once. Processes that ask at the same time wait for the one that downloads.
 

@@ -1,4 +1,4 @@
-"""Mosquitto, which keeps its messages when it is told to end, and not when it is killed."""
+"""Mosquitto, which keeps its messages when stopped but not when killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.connectors.servers.base import RealServer
 
 
 class Mosquitto(RealServer):
-    """Mosquitto with a user, sessions on disk and a limit of packets."""
+    """Mosquitto with a user, sessions on disk and a packet size limit."""
 
     binary = "/usr/sbin/mosquitto"
     package = "apt-get install mosquitto"
@@ -18,7 +18,7 @@ class Mosquitto(RealServer):
     packet_max = 1_100_000  # bytes
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         passwords = self.directory / "passwords"
         self.run("mosquitto_passwd", "-b", "-c", str(passwords), self.username, self.password)
         lines = [
@@ -33,10 +33,10 @@ class Mosquitto(RealServer):
         (self.directory / "mosquitto.conf").write_text("\n".join(lines) + "\n")
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [self.binary, "-c", str(self.directory / "mosquitto.conf")]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         socket.create_connection(("127.0.0.1", self.port), 5.0).close()
         return True

@@ -17,18 +17,18 @@ class NatsServer(RealServer):
     password = "geheim"
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [
             self.binary, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.directory),
             "--user", self.username, "--pass", self.password,
         ]  # fmt: skip
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         with socket.create_connection(("127.0.0.1", self.port), 5.0) as connection:
             return connection.recv(4) == b"INFO"
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the server."""
         return f"nats://127.0.0.1:{self.port}"

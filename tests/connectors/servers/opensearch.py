@@ -1,4 +1,4 @@
-"""OpenSearch, of Maven's repository: a node in a Java program of a few lines."""
+"""OpenSearch from a Maven repository: a node in a short Java program."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OpenSearch(RealServer):
 
     @classmethod
     def require(cls) -> None:
-        """See `RealServer.require`."""
+        """Override `RealServer.require`."""
         super().require()
         if not maven.is_there():
             (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no mvn on this machine: {cls.package}")
@@ -53,14 +53,14 @@ class OpenSearch(RealServer):
         return f"http://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         self._jars = maven.jars("opensearch", ARTIFACTS)
         (self.directory / "Main.java").write_text(MAIN)
         (self.directory / "node").mkdir()
         self.own(self.directory / "node")
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         ports = map(str, self.ports)
         return [
             "java",
@@ -75,6 +75,6 @@ class OpenSearch(RealServer):
         ]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         url = f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=1s"
         return httpx.get(url, timeout=5, trust_env=False).status_code == 200

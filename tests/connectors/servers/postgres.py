@@ -1,4 +1,4 @@
-"""A PostgreSQL with logical replication."""
+"""A PostgreSQL server with logical replication."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import RealServer
 
 
 def _program(name: str) -> str:
-    """Debian keeps a server's programs in a directory of its version."""
+    """Return the path of a server program, which on Debian depends on the version."""
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return str(found[-1]) if found else shutil.which(name) or name
 
@@ -29,7 +29,7 @@ class Postgres(RealServer):
         return self.directory / "data"
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         initdb = _program("initdb")
         self.run(
             initdb, "-D", str(self._data), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"
@@ -39,7 +39,7 @@ class Postgres(RealServer):
         (self._data / "pg_hba.conf").write_text("\n".join(rules) + "\n")
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -52,22 +52,22 @@ class Postgres(RealServer):
         return [_program("postgres"), "-D", str(self._data), *(f"-c{key}={text}" for key, text in settings.items())]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         self.execute("SELECT 1")
         return True
 
     @property
     def conninfo(self) -> str:
-        """For psycopg."""
+        """Connection string for psycopg."""
         return f"host=127.0.0.1 port={self.port} user=postgres dbname={self.database} connect_timeout=5"
 
     @property
     def jdbc_url(self) -> str:
-        """As Pulsar's connector takes it."""
+        """URL in the form of Pulsar's connector."""
         return f"jdbc:postgresql://127.0.0.1:{self.port}/{self.database}"
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements, each in a transaction of its own, and return the rows of the last one."""
+        """Run statements in separate transactions and return the rows of the last one."""
         import psycopg
 
         rows: list[tuple[Any, ...]] = []

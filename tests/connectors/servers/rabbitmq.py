@@ -1,4 +1,4 @@
-"""RabbitMQ, the slowest of the servers: 12 to 55 s until it takes connections."""
+"""RabbitMQ, the slowest server: it takes 12 to 55 s until it accepts connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.servers import ServerFailed
 
 
 class RabbitServer(RealServer):
-    """RabbitMQ with its own port mapper (epmd)."""
+    """RabbitMQ with a separate port mapper (epmd)."""
 
     binary = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in sbin changes its user
     package = "apt-get install rabbitmq-server"
@@ -20,7 +20,7 @@ class RabbitServer(RealServer):
     message_max = 1_050_000  # bytes
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         lines = [
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
             "disk_free_limit.absolute = 50MB",
@@ -30,11 +30,11 @@ class RabbitServer(RealServer):
         (self.directory / "plugins").write_text("[].\n")
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [self.binary]
 
     def environment(self) -> Mapping[str, str]:
-        """See `RealServer.environment`."""
+        """Override `RealServer.environment`."""
         return {
             "ERL_EPMD_PORT": str(self.ports[2]),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -47,13 +47,13 @@ class RabbitServer(RealServer):
         }
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         with socket.create_connection(("127.0.0.1", self.port), 5.0) as connection:
             connection.sendall(b"AMQP\x00\x00\x09\x01")
             return connection.recv(1) == b"\x01"
 
     def stop(self) -> None:
-        """See `RealServer.stop`; the port mapper is no child of the server, and ends by itself only if told."""
+        """Override `RealServer.stop`; the port mapper is no child of the server, and ends by itself only if told."""
         super().stop()
         with suppress(ServerFailed):  # it was not there any more
             self.run("epmd", "-port", str(self.ports[2]), "-kill")

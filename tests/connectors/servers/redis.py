@@ -1,4 +1,4 @@
-"""A Redis server that keeps what it confirms when it is killed."""
+"""A Redis server that retains confirmed writes when killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RedisServer(RealServer):
     password = "geheim"
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         settings = {"bind": "127.0.0.1", "port": str(self.port), "dir": str(self.directory), "appendonly": "yes"}
         # By default what it has confirmed may wait for two seconds while an earlier part is synced, and goes with it.
         settings["appendfsync"] = "always"
@@ -26,10 +26,10 @@ class RedisServer(RealServer):
         return [self.binary, *flags, "--save", ""]
 
     def client(self) -> redis.Redis:
-        """A client of its own for each call."""
+        """A new client for each call."""
         return redis.Redis("127.0.0.1", self.port, password=self.password, socket_timeout=10.0)
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         with self.client() as client:
             return bool(client.ping())

@@ -65,22 +65,22 @@ asyncio.run(main())
 
 
 class Moto(RealServer):
-    """Moto's server, which is never killed before the end."""
+    """Moto's server, which is not killed before the end of the tests."""
 
     start_timeout_s = 60.0
     drops_rights = True
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [sys.executable, "-c", DROP_RIGHTS + MOTO, str(self.port)]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         return httpx.get(f"http://127.0.0.1:{self.port}/", trust_env=False).status_code == 200
 
 
 class S3(RealServer):
-    """The gate; its port is that of the service."""
+    """The gate, whose port is that of the service."""
 
     drops_rights = True
 
@@ -92,26 +92,26 @@ class S3(RealServer):
 
     @classmethod
     def require(cls) -> None:
-        """See `RealServer.require`."""
+        """Override `RealServer.require`."""
         try:
             import moto  # noqa: F401
         except ImportError:
             (pytest.fail if os.environ.get("CI") else pytest.skip)("no moto here: pip install 'moto[server]'")
 
     def prepare(self) -> None:
-        """See `RealServer.prepare`."""
+        """Override `RealServer.prepare`."""
         self.inner.start()
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [sys.executable, "-c", DROP_RIGHTS + GATE, str(self.port), str(self.inner.port)]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         return httpx.get(f"{self.url}/", trust_env=False).status_code == 200
 
     def stop(self) -> None:
-        """See `RealServer.stop`."""
+        """Override `RealServer.stop`."""
         super().stop()
         self.inner.stop()
         self._inner_directory.cleanup()
@@ -121,7 +121,7 @@ class S3(RealServer):
         return f"http://127.0.0.1:{self.port}"
 
     def client(self) -> Any:
-        """Return a client that does not go through the gate."""
+        """Return a client that bypasses the gate."""
         return boto3.client(
             "s3",
             endpoint_url=f"http://127.0.0.1:{self.inner.port}",

@@ -1,4 +1,4 @@
-"""A WebSocket server as a process of its own; see `websocket_program`."""
+"""A WebSocket server in a separate process; see `websocket_program`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ PROGRAM = Path(__file__).with_name("websocket_program.py")
 
 
 class WebsocketServer(RealServer):
-    """Sends what it was given to all who subscribe, also after a kill."""
+    """Sends all its messages to each subscriber, even after a kill."""
 
     def url(self, name: str) -> str:
-        """Where clients connect to for messages of one name."""
+        """Return the URL for the messages of one name."""
         return f"ws://127.0.0.1:{self.port}/{name}"
 
     def command(self) -> Sequence[str]:
-        """See `RealServer.command`."""
+        """Override `RealServer.command`."""
         return [sys.executable, str(PROGRAM), str(self.port), str(self.directory)]
 
     def is_ready(self) -> bool:
-        """See `RealServer.is_ready`."""
+        """Override `RealServer.is_ready`."""
         socket.create_connection(("127.0.0.1", self.port), 1).close()
         return True
 
     @property
     def _account(self) -> pwd.struct_passwd | None:
-        """None: it runs as whoever runs the tests, who alone may be able to read Python's packages."""
+        """Return None to run as the user of the tests, who alone may be able to read Python's packages."""
         return None

@@ -1,4 +1,4 @@
-"""A WebSocket server that keeps what it is given in files, and sends all of it to whoever subscribes.
+"""A WebSocket server that stores messages in files and sends all of them to each subscriber.
 
     python websocket_program.py PORT DIRECTORY
 
@@ -21,7 +21,7 @@ from websockets.http11 import Request, Response
 
 
 class Log:
-    """What is kept: a line of base64 for each message, behind a letter for its kind."""
+    """Stored messages: one base64 line per message, prefixed by a letter for its kind."""
 
     def __init__(self, path: Path) -> None:
         whole = path.read_bytes() if path.exists() else b""
