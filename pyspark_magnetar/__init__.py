@@ -1,7 +1,7 @@
-"""Registers the data source: Spark imports top-level packages whose names begin with ``pyspark_``.
+"""Registers the data source: Spark imports all top-level packages whose names begin with ``pyspark_``.
 
-So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registration. The source is imported
-on first use, because Python workers that never use it import this package too.
+``spark.read.format("magnetar")`` therefore works wherever magnetar is installed, without explicit registration. The
+source is imported lazily, because Python workers that never use it also import this package.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The module that Spark forks its Python workers from: PySpark's own daemon, with our tasks' imports preloaded.
+"""The daemon from which Spark forks its Python workers: PySpark's own daemon with our tasks' imports preloaded.
 
-A forked worker starts its task at once, and shares the memory of the modules. None of them starts a thread on import,
-which would make forking unsafe.
+Forked workers start their tasks without importing anything and share the memory of the modules. None of these modules
+starts a thread on import, which would make forking unsafe.
 """
 
 import magnetar.spark.jobs.message_job

@@ -1,4 +1,4 @@
-"""Registers the data source under its second name, ``pulsar``; Spark takes one source from each package."""
+"""Registers the data source under its second name, ``pulsar``; Spark accepts one source per package."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Topics as Spark data: the data source ``magnetar``, and Spark sessions.
+"""Spark support: the data source ``magnetar`` for topics, and Spark sessions.
 
-Names are imported on first use. Planning and reading (`source.options`, `source.ranges`, `source.topic_metadata`,
-`source.range_reader`) needs neither pyspark nor pyarrow; `MagnetarSource` needs both, `open_session` needs pyspark and
-Java.
+Names are imported lazily. The planning and reading modules (`source.options`, `source.ranges`, `source.topic_metadata`,
+`source.range_reader`) require neither pyspark nor pyarrow. `MagnetarSource` requires both; `open_session` requires
+pyspark and Java.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,7 @@
-"""Builds the archive of the classes that Spark's JVM loads: `python -m magnetar.spark.build_class_archive`.
+"""Builds the class archive for Spark's JVM: `python -m magnetar.spark.build_class_archive`.
 
-It takes about half a minute. A worker's host of Spark functions runs it if its JVM had to start without the archive.
+Building takes about half a minute. The process that hosts Spark functions runs this module if its JVM had to start
+without an archive.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from .session_config import SessionConfig
 DUMP_TIMEOUT_S = 120.0
 BACKGROUND = "background"
 PROGRAM = (sys.executable, "-P", "-m", "magnetar.spark.build_class_archive", BACKGROUND)
-"""Builds the archive at the lowest priority, and ends with the thread that started it."""
+"""Command that builds the archive at the lowest priority, and exits when the thread that started it ends."""
 _NICENESS = 19
 _PR_SET_PDEATHSIG = 1
 
 
 def build(environment: Mapping[str, str]) -> Path | None:
-    """Build the archive for this machine's Java and Spark, and return it; None if another process is building it.
+    """Build the archive for this machine's Java and Spark, and return its path; None if another process is building it.
 
-    Blocking, for half a minute; a JVM of 512 MB and a Python worker run meanwhile.
+    Blocks for about half a minute, while a JVM with a heap of 512 MB and a Python worker are running.
 
     Raises:
-        MagnetarError: Java, Spark or a directory is missing, or the JVM wrote no archive.
+        MagnetarError: Java, Spark or a directory is missing, or the JVM did not write an archive.
     """
     need_spark()
     java, jars = find_java(environment), spark_jars()
@@ -50,7 +51,7 @@ def build(environment: Mapping[str, str]) -> Path | None:
     except OSError as error:
         raise SparkFailed(f"cannot create the class archive in {directory}: {error}") from error
     if found is None and path is not None:
-        raise SparkFailed(f"the JVM of {java.home} wrote no class archive: Spark starts slower without it")
+        raise SparkFailed(f"the JVM in {java.home} did not write a class archive: Spark starts more slowly without one")
     return found
 
 
@@ -73,18 +74,18 @@ def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> 
         _train(session)
         session.stop(DUMP_TIMEOUT_S)
     except BaseException as error:
-        told = first_line(error)  # the JVM must be alive for that
-        for left in scratch.glob(f"{SCRATCH_PREFIX}*"):  # also of a JVM that has just started
-            abandon(left)  # a JVM asked to end would write the archive first
+        told = first_line(error)  # requires a running JVM
+        for left in scratch.glob(f"{SCRATCH_PREFIX}*"):  # also if the JVM has just started
+            abandon(left)  # a JVM that exits normally would write the archive first
         if session is not None:
             session.stop()
         if isinstance(error, (Py4JError, PySparkException)):
-            raise SparkFailed(f"no archive of classes: {told}") from error
+            raise SparkFailed(f"cannot build the class archive: {told}") from error
         raise
 
 
 def _train(session: Session) -> None:
-    """Make the JVM load the classes for message functions, reads and writes of topics, without using a topic."""
+    """Make the JVM load the classes for message functions and for reading and writing topics, without using a topic."""
     from pyspark import AccumulatorParam
 
     from .training_source import TrainingSource
@@ -114,19 +115,19 @@ def _train(session: Session) -> None:
 
 
 def _end_with_parent() -> None:
-    """Make the kernel end this process, and with it its JVM, when the thread that started it ends."""
+    """Make the kernel kill this process, and with it the JVM, when the thread that started it ends."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _end(number: int, _frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # a second one would interrupt ending the JVM
+    signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the JVM's shutdown
     sys.exit(1)
 
 
 def main() -> int:
-    """Build the archive; with `BACKGROUND` as an argument at the lowest priority, until the parent ends."""
+    """Build the archive; with the argument `BACKGROUND`, at the lowest priority and only while the parent runs."""
     signal.signal(signal.SIGTERM, _end)
     if BACKGROUND in sys.argv[1:]:
         _end_with_parent()
@@ -136,7 +137,7 @@ def main() -> int:
     except MagnetarError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{found if found is not None else 'another process builds the archive'}\n")
+    sys.stdout.write(f"{found if found is not None else 'another process is building the archive'}\n")
     return 0
 
 

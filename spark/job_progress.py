@@ -1,6 +1,6 @@
-"""Shows the progress of a session's jobs: one line on a terminal, or below a notebook cell.
+"""Shows the progress of a session's jobs in one line on a terminal or below a notebook cell.
 
-Spark's own bar is written by the JVM, and so ends up in a session's log file, or nowhere in a notebook.
+Spark's own progress bar is written by the JVM. It ends up in the session's log file and is not shown in notebooks.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import IO, Any, Literal, Protocol
 Wanted = Literal["auto"] | bool
 POLL_S = 0.2
 DELAY_S = 0.5
-"""Jobs that finish within this time show nothing."""
+"""Jobs that finish within this time show no progress."""
 LINE_PERIOD_S = 5.0
-"""Minimum interval between lines that cannot be overwritten."""
+"""Minimum interval between progress lines that cannot be overwritten."""
 _STOP_TIMEOUT_S = 2.0
 _BAR_WIDTH = 24
 _EMPTY_POLLS = 2
-"""Between two stages there may be no running one for a moment."""
+"""Polls without a running stage until a job counts as finished: there may be a short gap between two stages."""
 
 
 class StageInfo(Protocol):
-    """Spark's information about a stage, such as a ``SparkStageInfo``."""
+    """Information about a stage, such as a ``SparkStageInfo``."""
 
     numTasks: int
     numActiveTasks: int
@@ -37,7 +37,7 @@ class StageInfo(Protocol):
 
 
 class Tracker(Protocol):
-    """Provides stages, such as a ``StatusTracker``."""
+    """Provider of stage information, such as a ``StatusTracker``."""
 
     def getActiveStageIds(self) -> list[int]:
         """Return the ids of running stages."""
@@ -47,17 +47,17 @@ class Tracker(Protocol):
 
 
 class Place(Protocol):
-    """Where a line is shown."""
+    """Output that shows a progress line."""
 
     def show(self, line: str) -> None:
-        """Replace the last line."""
+        """Replace the current line."""
 
     def end(self, line: str) -> None:
-        """Erase the last line, or replace it by a permanent ``line``; the next `show` starts a new one."""
+        """Erase the current line, or replace it with a permanent ``line``; the next `show` starts a new line."""
 
 
 class TerminalLine:
-    """A line that is overwritten, and erased at the end."""
+    """Progress line on a terminal, which is overwritten and finally erased."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -68,7 +68,7 @@ class TerminalLine:
         self._write(f"\r\x1b[K{line[:width]}\r")
 
     def end(self, line: str) -> None:
-        """Erase it."""
+        """Erase the line."""
         self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
@@ -77,7 +77,7 @@ class TerminalLine:
 
 
 class PlainLines:
-    """Lines in a file or a pipe, some seconds apart."""
+    """Progress lines in a file or pipe, at least `LINE_PERIOD_S` apart."""
 
     def __init__(self, file: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
@@ -85,20 +85,20 @@ class PlainLines:
         self._next_s = clock()
 
     def show(self, line: str) -> None:
-        """Write a line, unless the last one was written less than `LINE_PERIOD_S` ago."""
+        """Write a line unless the previous one was written less than `LINE_PERIOD_S` ago."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + LINE_PERIOD_S
             print(line, file=self._file, flush=True)
 
     def end(self, line: str) -> None:
-        """Write the last line; the next one need not wait."""
+        """Write the final line; the next `show` writes immediately."""
         print(line, file=self._file, flush=True)
         self._next_s = self._clock()
 
 
 class NotebookLine:
-    """A line below the running notebook cell."""
+    """Progress line below the running notebook cell."""
 
     def __init__(self) -> None:
         self._display = importlib.import_module("IPython.display").display
@@ -113,24 +113,24 @@ class NotebookLine:
             self._handle.update(data, raw=True)
 
     def end(self, line: str) -> None:
-        """Leave ``line`` below the cell."""
+        """Keep ``line`` below the cell permanently."""
         self.show(line)
         self._handle = None
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Whether this process is a notebook kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
 def place_for(wanted: Wanted, file: IO[str] | None = None) -> Place | None:
-    """Return where to show progress, or None.
+    """Return the output for progress lines, or None for no output.
 
     Args:
-        wanted: True, False, or ``auto``: only in a notebook and on a terminal.
-        file: instead of standard error.
+        wanted: True, False, or ``auto`` to show progress only in notebooks and on terminals.
+        file: replaces standard error.
     """
     if wanted is False:
         return None
@@ -143,7 +143,7 @@ def place_for(wanted: Wanted, file: IO[str] | None = None) -> Place | None:
 
 
 def line_of(stages: dict[int, StageInfo], elapsed_s: float) -> str:
-    """Return the progress of stages in one line."""
+    """Return a line that describes the progress of stages."""
     done, total, running, failed = (
         sum(getattr(stage, name) for stage in stages.values())
         for name in ("numCompletedTasks", "numTasks", "numActiveTasks", "numFailedTasks")
@@ -156,10 +156,10 @@ def line_of(stages: dict[int, StageInfo], elapsed_s: float) -> str:
 
 
 class JobProgress:
-    """A thread that watches running stages and shows their progress."""
+    """Thread that watches running stages and shows their progress."""
 
     def __init__(self, tracker: Tracker, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare to show stages of ``tracker`` at ``place``; `start` begins."""
+        """Create the thread, which shows the stages of ``tracker`` in ``place`` once started."""
         self._tracker = tracker
         self._place = place
         self._clock = clock
@@ -170,7 +170,7 @@ class JobProgress:
         self._thread = threading.Thread(target=self._run, name="magnetar-spark-progress", daemon=True)
 
     def start(self) -> JobProgress:
-        """Start watching; returns itself."""
+        """Start watching and return this object."""
         self._thread.start()
         return self
 
@@ -181,7 +181,7 @@ class JobProgress:
             self._thread.join(_STOP_TIMEOUT_S)
 
     def look(self) -> None:
-        """Check once, and show changes.
+        """Check the stages once and show changes.
 
         Raises:
             Py4JError, OSError: the JVM does not answer.
@@ -208,12 +208,12 @@ class JobProgress:
         since_s, is_shown = self._since_s, self._is_shown
         self._since_s, self._is_shown = None, False
         if is_shown and since_s is not None:
-            self._place.end(f"no tasks are left, after {now_s - since_s:.0f} s")
+            self._place.end(f"all tasks finished after {now_s - since_s:.0f} s")
 
     def _run(self) -> None:
         from py4j.protocol import Py4JError
 
-        # A dead JVM or a closed stream only ends the progress display: the program will notice by itself.
+        # A dead JVM or a closed stream only ends the progress display; the program itself handles the error.
         with contextlib.suppress(Py4JError, OSError, ValueError):
             while not self._stopped.wait(POLL_S):
                 self.look()

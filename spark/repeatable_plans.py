@@ -1,12 +1,12 @@
-"""Decides whether a streaming query produces the same rows in the same tasks and order whenever a batch is repeated.
+"""Decides whether repeated batches of a streaming query produce the same rows in the same tasks and order.
 
-The decision is based on the analysed plan as JSON (Catalyst's ``toJSON``), and on lists of what is known to be
-repeatable: an operator or expression that is not listed makes the plan unrepeatable. Listed operators process each row
-by itself, in the task that reads it, so Spark plans no exchange for them. Spark's own mark for determinism is not
-enough: ``aes_encrypt`` has it, but uses a random initialisation vector.
+The decision is based on the analyzed plan as JSON (Catalyst's ``toJSON``) and on lists of operators and expressions
+that are known to be repeatable; any other operator or expression makes the plan unrepeatable. Listed operators process
+each row separately in the task that reads it, so Spark does not plan an exchange for them. Spark's own determinism flag
+is not sufficient: it is set for ``aes_encrypt``, which uses a random initialization vector.
 
-The behaviour of a scalar Python, pandas, Scala or Java UDF is unknown, so Spark's own contract applies here as well: it
-is deterministic unless marked with ``asNondeterministic``.
+The behavior of scalar Python, pandas, Scala and Java UDFs is unknown, so Spark's contract applies here as well: they
+are deterministic unless marked with ``asNondeterministic``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SOURCE = "StreamingRelationV2"
-"""The leaf of a stream's plan; a repeatable plan has no other leaf, and only one."""
+"""Leaf of a stream's plan; a repeatable plan has exactly one leaf, which is of this kind."""
 OPERATORS = frozenset(("Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", SOURCE))
-"""Logical operators that map the rows of a task in order."""
+"""Logical operators that map the rows of a task and preserve their order."""
 UDFS = frozenset(("PythonUDF", "ScalaUDF"))
 _EXPRESSIONS = {
     "names, values and types": (
@@ -35,7 +35,7 @@ _EXPRESSIONS = {
         "BitwiseOr BitwiseXor BitwiseNot BitwiseCount BitwiseGet ShiftLeft ShiftRight ShiftRightUnsigned WidthBucket "
         "MakeDecimal UnscaledValue CheckOverflow PromotePrecision TryEval TryAdd TrySubtract TryMultiply TryDivide"
     ),
-    "text and bytes": (
+    "strings and bytes": (
         "Upper Lower InitCap Length BitLength OctetLength Concat ConcatWs Substring SubstringIndex Left Right "
         "Contains StartsWith EndsWith Like ILike LikeAll LikeAny RLike NotLikeAll NotLikeAny StringTrim "
         "StringTrimLeft StringTrimRight StringTrimBoth StringLPad StringRPad StringRepeat StringReplace StringReverse "
@@ -57,7 +57,7 @@ _EXPRESSIONS = {
         "LambdaFunction NamedLambdaVariable ArrayTransform ArrayFilter ArrayExists ArrayForAll ArrayAggregate ZipWith "
         "MapFilter TransformKeys TransformValues MapZipWith"
     ),
-    "rows out of arrays and maps": "Explode PosExplode Inline Stack JsonTuple",
+    "rows from arrays and maps": "Explode PosExplode Inline Stack JsonTuple",
     "JSON, CSV and Avro": (
         "JsonToStructs StructsToJson GetJsonObject LengthOfJsonArray JsonObjectKeys CsvToStructs StructsToCsv "
         "AvroDataToCatalyst CatalystDataToAvro"
@@ -72,20 +72,20 @@ _EXPRESSIONS = {
         "SubtractTimestamps TimestampAdd TimestampDiff PreciseTimestampConversion ExtractIntervalYears Extract "
         "DatePart UnixTimestamp"
     ),
-    "functions of users": "PythonUDF ScalaUDF",
+    "user functions": "PythonUDF ScalaUDF",
 }
 EXPRESSIONS = frozenset(name for names in _EXPRESSIONS.values() for name in names.split())
-"""Expressions that depend on their arguments alone; user functions by their mark."""
+"""Expressions that depend only on their arguments; user functions unless marked as nondeterministic."""
 _NOW = ("now", "today", "tomorrow", "yesterday")
-"""Words that Spark casts to the current time."""
+"""Strings that Spark casts to the current time."""
 
 
 def why_unrepeatable(plan: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> str:
-    """Return in a few words why repeated batches of a plan may differ; empty if they cannot.
+    """Return a short reason why repeated batches of a plan may differ, or an empty string if they cannot.
 
     Args:
-        plan: operators as listed by ``toJSON`` of an analysed plan.
-        sources: names of streaming sources whose batches are split into the same tasks each time.
+        plan: operators as returned by ``toJSON`` of an analyzed plan.
+        sources: names of streaming sources that split repeated batches into the same tasks.
     """
     for operator in plan:
         name = _simple_name(operator)
@@ -101,7 +101,7 @@ def why_unrepeatable(plan: Sequence[Mapping[str, Any]], sources: Sequence[str]) 
             return f"it casts {word!r} to the time of day"
     leaves = [operator for operator in plan if not operator.get("num-children")]
     if len(leaves) != 1 or _simple_name(leaves[0]) != SOURCE or leaves[0].get("sourceName") not in sources:
-        return f"it reads something else than one stream of {' or '.join(sources)}"
+        return f"it does not read exactly one stream of {' or '.join(sources)}"
     return ""
 
 
@@ -110,7 +110,7 @@ def _simple_name(node: Mapping[str, Any]) -> str:
 
 
 def _clock_word(expressions: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text among expressions that Spark may interpret as the current time, or an empty text."""
+    """Return a string literal that Spark may interpret as the current time, or an empty string."""
     if not any(_simple_name(one) == "Cast" and str(one.get("dataType"))[:4] in ("date", "time") for one in expressions):
         return ""
     texts = (str(one.get("value")) for one in expressions if _simple_name(one) == "Literal")
@@ -122,7 +122,7 @@ def _udf_name(expression: Mapping[str, Any]) -> str:
 
 
 def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes nested anywhere in the fields of an operator, except the operator itself."""
+    """Yield all nodes nested in the fields of an operator."""
     children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for child in children:
         if isinstance(child, Mapping) and "class" in child:

@@ -1,10 +1,12 @@
-"""Starts a Spark session with its own JVM, so that every Java works, and with settings for short jobs over topics.
+"""Starts a Spark session with its own JVM, which works with any Java, and with settings for short jobs over topics.
 
-PySpark keeps its gateway in class attributes: there is one session per process, and `open_session` rejects a second.
+PySpark keeps its gateway in class attributes, so there is only one session per process; `open_session` rejects a
+second.
 
-Design: PySpark's own way is a shell script that starts a JVM that prints the command of the JVM. Starting the last one
-directly saves a second or two, needs no shell, and allows omitting options that the Java does not support. The JVM ends
-with the pipe that is its standard input, so it never outlives this process, however that ends.
+Design: PySpark itself runs a shell script, which starts a JVM, which prints the command for the actual JVM. Starting
+that JVM directly saves a second or two, does not need a shell, and makes it possible to omit options that the Java does
+not support. The JVM exits when its standard input, a pipe, is closed, so it never outlives this process, however that
+ends.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Session", "SessionConfig", "check_ready", "open_session"]
 
 FREE_BYTES_MIN = 64 * 1024 * 1024
-"""Less than this would soon be full of data exchanged by tasks."""
+"""Minimum free disk space; less would soon be filled by data exchanged between tasks."""
 MASTER_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
@@ -52,7 +54,7 @@ _OPENING = threading.Lock()
 
 
 class Jvm(NamedTuple):
-    """A JVM with its gateway, and the directory of its files."""
+    """A JVM with its gateway and the directory of its files."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -65,10 +67,10 @@ class Session:
     """A running session, created by `open_session`.
 
     Attributes:
-        context: for jobs without SQL.
-        java: Java that runs it.
-        has_archive: whether the JVM started from the class archive.
-        scratch: directory of its files, removed with it.
+        context: Spark context, for jobs without SQL.
+        java: Java that runs the JVM.
+        has_archive: whether the JVM was started from the class archive.
+        scratch: directory of the session's files, removed with the session.
     """
 
     def __init__(self, context: SparkContext, java: Java, jvm: Jvm):
@@ -88,12 +90,12 @@ class Session:
 
     @property
     def spark(self) -> SparkSession:
-        """The session for SQL, with the data source ``magnetar``, alias ``pulsar``; created on first access.
+        """SQL session with the data source ``magnetar``, alias ``pulsar``; created on first access.
 
-        The JVM takes seconds to load the classes for SQL, which message functions never need.
+        The JVM takes seconds to load the classes for SQL, which message functions do not need.
 
         Raises:
-            SparkFailed: the JVM cannot create it.
+            SparkFailed: the JVM cannot create the session.
         """
         from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
@@ -110,7 +112,8 @@ class Session:
                     watch_streams(spark)
                 except (Py4JError, OSError) as error:
                     raise SparkFailed(
-                        f"no session with master {self.context.master}: {first_line(error)}; the JVM's log says why"
+                        f"cannot open a session with master {self.context.master}: "
+                        f"{first_line(error)}; see the JVM's log"
                     ) from error
                 self._spark = spark
             return self._spark
@@ -121,23 +124,23 @@ class Session:
         return self._process.pid
 
     def waits_for(self) -> str:
-        """Return in one line why a cluster provides no executors; empty if it does, or if everything runs here."""
+        """Return a one-line reason why a cluster provides no executors; empty if it does, or in local mode."""
         return "" if self._cluster is None else self._cluster.reason
 
     def warm_up(self, *, with_sql: bool) -> None:
-        """Make Spark do what its first job would wait for: start its Python workers, and with ``with_sql`` `spark`.
+        """Start the Python workers and, with ``with_sql``, create `spark`, so that the first job starts faster.
 
         Raises:
             Py4JError, SparkFailed: the JVM failed.
         """
-        if not is_cluster(self.context.master):  # executors are only requested when they are needed
+        if not is_cluster(self.context.master):  # executors are requested only when needed
             cores = self.context.defaultParallelism
             self.context.parallelize(range(cores), cores).foreachPartition(lambda _: None)
         if with_sql:
-            self.spark  # noqa: B018  created here
+            self.spark  # noqa: B018  creates the session
 
     def show_progress(self, wanted: Literal["auto"] | bool) -> None:
-        """Start showing the progress of jobs, as `SessionConfig.progress` says."""
+        """Start showing the progress of jobs according to `SessionConfig.progress`."""
         from .job_progress import JobProgress, place_for
 
         place = place_for(wanted)
@@ -145,7 +148,7 @@ class Session:
             self._progress = JobProgress(self.context.statusTracker(), place).start()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the session and its JVM, within ``timeout_s`` in any case."""
+        """End the session and its JVM within ``timeout_s``."""
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
 
@@ -154,7 +157,7 @@ class Session:
         if self._progress is not None:
             self._progress.close()
         try:
-            # A dead JVM cannot be asked, but its files are still removed.
+            # A dead JVM cannot stop the session, but its files are still removed.
             with contextlib.suppress(Py4JError, OSError):
                 (self._spark or self.context).stop()
             gateway = SparkContext._gateway
@@ -182,8 +185,8 @@ def open_session(
 
     Args:
         config: session configuration.
-        environment: of the JVM, and for finding Java; None for this process's environment.
-        with_sql: create `Session.spark` now, not on first access.
+        environment: environment of the JVM, also used to find Java; None for this process's environment.
+        with_sql: create `Session.spark` immediately instead of on first access.
 
     Raises:
         InvalidConfig: Java, pyspark or pyarrow is not installed.
@@ -198,7 +201,7 @@ def open_session(
         session = _open(config, java, environment)
     if with_sql:
         try:
-            session.spark  # noqa: B018  created here
+            session.spark  # noqa: B018  creates the session
         except BaseException:
             session.stop(0)
             raise
@@ -213,29 +216,29 @@ def need_spark() -> None:
 
 
 def spark_jars() -> Path:
-    """Return the installed Spark's directory of jars."""
+    """Return the jar directory of the installed Spark."""
     import pyspark
 
     return Path(pyspark.__file__).parent / "jars"
 
 
 def need_configuration(master: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the directories of Hadoop's configuration in an environment; YARN needs one.
+    """Return the Hadoop configuration directories named in an environment; YARN requires one.
 
     Raises:
-        InvalidConfig: YARN has none.
+        InvalidConfig: the master is YARN and no directory exists.
     """
     found = [environment[name] for name in HADOOP_VARIABLES if environment.get(name)]
     if master == YARN and not any(Path(path).is_dir() for path in found):
         raise InvalidConfig(
-            f"YARN is found by Hadoop's configuration, and {' and '.join(HADOOP_VARIABLES)} name no directory that is"
-            f" there{f': {chr(44).join(found)}' if found else ''}; set one of them in the environment"
+            f"no Hadoop configuration for YARN: {' and '.join(HADOOP_VARIABLES)} do not name an "
+            f"existing directory{f': {chr(44).join(found)}' if found else ''}; set one of them in the environment"
         )
     return found
 
 
 def reach_master(master: str) -> None:
-    """Check that a cluster's master is listening: Spark itself would try for a minute.
+    """Check that a cluster's master accepts connections; Spark itself would retry for a minute.
 
     Raises:
         SparkFailed: no master answers.
@@ -250,8 +253,8 @@ def reach_master(master: str) -> None:
             failures.append(f"{host}:{port}: {error}")
         else:
             return
-    who = "Kubernetes does not answer" if is_managed(master) else "no Spark master answers"
-    raise SparkFailed(f"{who} ({'; '.join(failures)}); start it, or correct {master}")
+    who = "Kubernetes did not answer" if is_managed(master) else "no Spark master answered"
+    raise SparkFailed(f"{who} ({'; '.join(failures)}): start it or correct {master}")
 
 
 def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Session:
@@ -259,7 +262,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
     from pyspark import SparkConf, SparkContext
 
     if SparkContext._gateway is not None:
-        raise SparkFailed("this process has a Spark session already; stop it, or use that one")
+        raise SparkFailed("this process already has a Spark session: stop it or use it")
     environment["PYSPARK_PYTHON"] = python = config.settings.get("spark.pyspark.python", config.python)
     jvm = start_from_archive(config, java, environment)
     try:
@@ -272,18 +275,18 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
         context.setLogLevel("ERROR")
         return Session(context, java, jvm)
     except BaseException as error:
-        told = first_line(error)  # the JVM must be alive for that
+        told = first_line(error)  # requires a running JVM
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
         end_jvm(jvm.process, 0)
         remove_scratch(jvm.scratch)
         if isinstance(error, (Py4JError, OSError)):
-            raise SparkFailed(f"no session with master {config.master}: {told}") from error
+            raise SparkFailed(f"cannot open a session with master {config.master}: {told}") from error
         raise
 
 
 def start_from_archive(config: SessionConfig, java: Java, environment: dict[str, str]) -> Jvm:
-    """Start the JVM, from the class archive if there is one; without it if that fails."""
+    """Start the JVM from the class archive if there is one, and without the archive if that fails."""
     archive, options = None, []
     directory = archive_directory(environment) if config.class_archive else None
     if directory is not None:
@@ -303,7 +306,7 @@ def start_from_archive(config: SessionConfig, java: Java, environment: dict[str,
 
 @contextlib.contextmanager
 def _environ(**values: str) -> Iterator[None]:
-    """Set environment variables of this process temporarily, because PySpark reads some settings only from there."""
+    """Set environment variables of this process temporarily, because PySpark reads some settings only from them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -317,14 +320,14 @@ def _environ(**values: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the text of a JVM error, without its stack."""
+    """Return the message of a JVM error without its stack trace."""
     cause: Any = getattr(error, "java_exception", None)
     lines = str(error if cause is None else cause.toString()).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def keep_text(error: BaseException) -> None:
-    """Make a JVM error keep its text: it asks the JVM for it each time, but may be shown after the JVM's end."""
+    """Cache the message of a JVM error, which is otherwise requested from the JVM and lost once the JVM has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 
@@ -339,17 +342,17 @@ def keep_text(error: BaseException) -> None:
 def start_jvm(
     config: SessionConfig, java: Java, environment: dict[str, str], scratch: Path, options: Sequence[str] = ()
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """Start the JVM of a driver; return its process, and the port and secret of its Py4J gateway.
+    """Start the JVM of a driver, and return its process and the port and secret of its Py4J gateway.
 
     Args:
         config: session configuration.
         java: Java to run.
         environment: environment of the JVM.
-        scratch: for its files.
+        scratch: directory for the JVM's files.
         options: additional JVM options.
 
     Raises:
-        SparkFailed: it ended, or was not ready in time.
+        SparkFailed: the JVM exited or was not ready in time.
     """
     home = spark_jars().parent
     answer = scratch / "gateway"
@@ -363,13 +366,13 @@ def start_jvm(
         "-cp",
         ":".join([f"{home / 'conf'}", f"{home / 'jars'}/*", *need_configuration(config.master, environment)]),
         "org.apache.spark.deploy.SparkSubmit",
-        # These need preparation that the setting alone does not trigger.
+        # These masters need preparation that the setting alone does not trigger.
         *(("--master", spark_master(config.master)) if is_managed(config.master) else ()),
-        # The driver's classes come from here; the setting alone would only apply to executors.
+        # Adds the jars to the driver's class path; the setting alone applies only to executors.
         *(("--jars", config.settings["spark.jars"]) if config.settings.get("spark.jars") else ()),
         "pyspark-shell",
     ]
-    # Without it Spark looks up the machine's name, and does not start if that has no address.
+    # Without this variable, Spark resolves the host name, and does not start if that fails.
     environment.setdefault("SPARK_LOCAL_IP", config.driver_host)
     environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
     environment["SPARK_HOME"] = str(home if is_cluster(config.master) else _home_without_zip(home, scratch))
@@ -380,15 +383,15 @@ def start_jvm(
         )
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
-        # Spark renames the finished file to this name: if it exists, it is complete.
+        # Spark renames the finished file to this name, so it is complete if it exists.
         while not answer.exists():
             if process.poll() is not None:
                 raise SparkFailed(
-                    f"the JVM of {java.home} (from {java.origin}) ended at its start with {process.returncode};"
-                    f" {'its standard error' if config.log_file is None else config.log_file} says why"
+                    f"the JVM in {java.home} (from {java.origin}) exited during startup with code "
+                    f"{process.returncode}; see {'its standard error' if config.log_file is None else config.log_file}"
                 )
             if time.monotonic() > deadline:
-                raise SparkFailed(f"the JVM of {java.home} was not ready within {START_TIMEOUT_S:g} s")
+                raise SparkFailed(f"the JVM in {java.home} was not ready within {START_TIMEOUT_S:g} s")
             time.sleep(_POLL_S)
         data = answer.read_bytes()
     except BaseException:
@@ -400,10 +403,11 @@ def start_jvm(
 
 
 def _home_without_zip(home: Path, scratch: Path) -> Path:
-    """Return a directory that is Spark's home without the zip of PySpark's sources.
+    """Return a directory of links to Spark's home, without the zip archive of PySpark's sources.
 
-    Spark puts that zip first on the path of its Python workers. Modules imported from it are compiled each time, for
-    half a second in each of four processes; the installed package is the same, and is compiled.
+    Spark puts that archive first on the search path of its Python workers. Modules imported from it are recompiled each
+    time, which takes half a second in each of four processes. The installed package has the same modules, already
+    compiled.
     """
     linked = scratch / "home"
     linked.mkdir()
@@ -414,18 +418,18 @@ def _home_without_zip(home: Path, scratch: Path) -> Path:
 
 
 def make_scratch(directory: Path) -> Path:
-    """Return a new directory for one driver, and remove those of dead drivers."""
+    """Create a directory for one driver, remove those of dead drivers, and return the new directory."""
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
     scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
-    # For the JVM's own temporary files, which a killed JVM leaves behind. Not below the scratch directory, whose path
-    # may be too long for Spark's Unix sockets; they are found again through the link.
+    # Directory for the JVM's own temporary files, which a killed JVM leaves behind. It is not in the scratch directory,
+    # whose path may be too long for Spark's Unix sockets, but linked from there.
     (scratch / _TEMPORARY).symlink_to(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX))
     return scratch
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Remove the directory of a driver, and the temporary files of its JVM."""
+    """Remove a driver's directory and its JVM's temporary files."""
     with contextlib.suppress(OSError):
         temporary = (scratch / _TEMPORARY).readlink()
         if temporary.name.startswith(_TEMPORARY_PREFIX):
@@ -434,7 +438,7 @@ def remove_scratch(scratch: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """End the JVMs and remove the files of dead drivers in the directory of their sessions."""
+    """Kill the JVMs of dead drivers and remove their files from the session directory."""
     for left in directory.glob(f"{SCRATCH_PREFIX}*"):
         pid = left.name[len(SCRATCH_PREFIX) :].partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -442,15 +446,15 @@ def sweep(directory: Path) -> None:
 
 
 def abandon(scratch: Path) -> None:
-    """Kill the JVM of a directory, if there is one, and remove the directory.
+    """Kill any JVM that uses a directory, and remove the directory.
 
-    A starting JVM writes to the directory how to reach it. Without the directory it neither continues nor reads its
-    standard input, and would stay forever.
+    A starting JVM writes its address to the directory. Without the directory it hangs and does not read its standard
+    input, so it would never exit.
     """
     with contextlib.suppress(OSError):
         option = os.fsencode(_temporary_option(scratch))
         for command in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it has just ended, or is not ours
+            with contextlib.suppress(OSError):  # it has just ended or is not ours
                 if option in command.read_bytes().split(b"\0"):
                     os.killpg(int(command.parent.name), signal.SIGKILL)
     remove_scratch(scratch)
@@ -461,9 +465,9 @@ def _temporary_option(scratch: Path) -> str:
 
 
 def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Close the JVM's standard input, which ends it; kill it if it has not ended by then, with 0 at once.
+    """Close the JVM's standard input, which makes it exit, and kill it after ``timeout_s``, with 0 immediately.
 
-    A JVM that does not start is killed: one that is to write a class archive takes many seconds to end.
+    A JVM that fails to start is killed, because a JVM that writes a class archive takes many seconds to exit.
     """
     assert process.stdin is not None
     with contextlib.suppress(OSError):
@@ -477,15 +481,15 @@ def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S)
 
 
 def check_ready(master: str, environment: Mapping[str, str] | None = None, directory: Path | None = None) -> None:
-    """Check the extra, Java, the master, and the disk. Blocking: an unresponsive master takes 5 s per address.
+    """Check the installed extra, Java, the master and the disk. Blocking: an unresponsive master takes 5 s per address.
 
     Args:
-        master: as in `SessionConfig`.
-        environment: for finding Java; None for this process's environment.
-        directory: where Spark writes; created if missing.
+        master: Spark master, as in `SessionConfig`.
+        environment: used to find Java; None for this process's environment.
+        directory: directory to which Spark writes; created if missing.
 
     Raises:
-        InvalidConfig: something is not installed or configured, the master is of an unknown kind, or the disk is full.
+        InvalidConfig: a requirement is not installed or configured, the kind of master is unknown, or the disk is full.
         SparkFailed: no master answers.
     """
     need_spark()
@@ -507,10 +511,11 @@ def _check_room(directory: Path) -> None:
     except OSError as error:
         why = "it is not a directory" if isinstance(error, FileExistsError) else error.strerror or error
         raise InvalidConfig(
-            f"Spark cannot write into {directory}: {why}; make that possible, or give the worker another data directory"
+            f"Spark cannot write to {directory}: {why}; make the directory writable or configure "
+            "another data directory for the worker"
         ) from error
     if free < FREE_BYTES_MIN:
         raise InvalidConfig(
-            f"{free // 1024**2} MB are free in {directory}, and Spark needs {FREE_BYTES_MIN // 1024**2} MB at least;"
-            " make room, or give the worker another data directory"
+            f"only {free // 1024**2} MB are free in {directory}, but Spark requires at least "
+            f"{FREE_BYTES_MIN // 1024**2} MB: free some space or configure another data directory for the worker"
         )

@@ -1,4 +1,4 @@
-"""Settings of a Spark session, and Spark settings that cannot be set."""
+"""Configuration of a Spark session, and Spark settings that cannot be set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .spark_version import installed_spark, version_settings
 from .task_killer import WORKER_MODULE
 
 TASK_ATTEMPTS = 4
-"""Tries per task in local mode; Spark's own default there is one."""
+"""Attempts per task in local mode, where Spark's own default is one."""
 
 _OWN_BAR = "spark.ui.showConsoleProgress"
 SETTINGS = {
@@ -26,60 +26,60 @@ SETTINGS = {
     # Two concurrent attempts of a task would compete for one producer name.
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
-    _OWN_BAR: "false",  # `job_progress` has one that also works in notebooks
-    # Spark's own, and options of the source that may contain secrets.
+    _OWN_BAR: "false",  # `job_progress` also works in notebooks
+    # Spark's own pattern, plus options of the source that may contain secrets.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|auth[.]?params|private[.]key",
 }
-"""Differences from Spark's defaults, and why; see also `version_settings`."""
+"""Differences from Spark's defaults, with reasons; see also `version_settings`."""
 CLUSTER_SETTINGS = {
-    # A driver takes all cores of a standalone cluster, and keeps them while it waits for work: another one would wait
-    # forever. So idle executors are released.
+    # A driver takes all cores of a standalone cluster and keeps them while it waits for work, so that another driver
+    # would wait forever. Idle executors are therefore released.
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "20s",
-    # Cached data of a DataFrame function is not needed after its run; without a limit it holds executors forever.
+    # Cached data of a DataFrame function is not needed after its run, but would hold executors forever without a limit.
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
     "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
 }
-"""Further differences if executors are separate processes."""
+"""Additional differences if executors are separate processes."""
 NO_CONNECT = (
-    "functions need a driver of their own, which cancels their tasks and looks into their plans; set sparkMaster to the"
-    " master of that cluster (docs/how-to/spark-cluster.md)"
+    "functions require their own driver, which cancels their tasks and inspects their plans; set "
+    "sparkMaster to the master of that cluster (docs/how-to/spark-cluster.md)"
 )
-"""Why ``sparkRemote`` is rejected, and what to do."""
-_TOO_LATE = "the JVM of the driver is started before settings are read; remove it"
+"""Reason why ``sparkRemote`` is rejected, with the remedy."""
+_TOO_LATE = "the driver's JVM starts before settings are read; remove it"
 _NOT_SETTINGS = {
-    "spark.master": "the master is given beside the settings",
-    "spark.driver.memory": "the heap is given beside the settings",
+    "spark.master": "the master is configured separately",
+    "spark.driver.memory": "the heap is configured separately",
     "spark.driver.extraJavaOptions": _TOO_LATE,
     "spark.driver.defaultJavaOptions": _TOO_LATE,
     "spark.driver.extraClassPath": _TOO_LATE,
     "spark.driver.extraLibraryPath": _TOO_LATE,
     "spark.pyspark.driver.python": "this process is the driver; remove it",
     "spark.submit.deployMode": "this process is the driver; remove it",
-    "spark.remote": "a session of Spark Connect has no driver here; give a master",
-    "spark.jars.packages": "nothing fetches packages here; put jars there and name them in spark.jars",
+    "spark.remote": "Spark Connect sessions have no local driver; set a master",
+    "spark.jars.packages": "packages are not downloaded; install the jars on the machine and list them in spark.jars",
 }
-"""Settings without effect, and what to use instead."""
+"""Settings that would have no effect, with their replacements."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionConfig:
-    """How a session is started.
+    """Configuration of a session.
 
     Attributes:
-        directory: for all Spark files except results; files of dead drivers there are removed.
+        directory: directory for all Spark files except results; files of dead drivers in it are removed.
         master: ``local``, ``local[N]``, ``local[*]``, ``spark://host:port``, ``yarn`` or ``k8s://https://host:port``.
         app_name: application name in Spark.
         heap: heap size of the driver's JVM, as for ``-Xmx``.
-        driver_host: address where executors of a cluster reach this process.
-        python: the executors' interpreter, unless set as ``spark.pyspark.python``; it must have magnetar and the extra
-            ``spark``.
-        settings: Spark settings; they override ours.
+        driver_host: address at which a cluster's executors reach this process.
+        python: Python interpreter of the executors, unless set as ``spark.pyspark.python``; magnetar and the extra
+            ``spark`` must be installed in it.
+        settings: Spark settings, which override ours.
         log_file: log of the JVM; None for standard error.
-        class_archive: start the JVM from the class archive if there is one (see `class_archive`).
+        class_archive: whether to start the JVM from the class archive if there is one (see `class_archive`).
         jvm_options: additional JVM options.
-        progress: show the progress of jobs on standard error: True, False, or ``auto``, which means in notebooks and if
-            standard error is a terminal.
+        progress: whether to show the progress of jobs on standard error: True, False, or ``auto`` for only in notebooks
+            and if standard error is a terminal.
     """
 
     directory: Path
@@ -99,22 +99,24 @@ class SessionConfig:
         if not re.fullmatch(r"\d+[kmgKMG]", self.heap):
             raise InvalidConfig(f"invalid heap {self.heap!r}: expected a Java heap size such as 512m or 2g")
         if self.progress not in ("auto", True, False):
-            raise InvalidConfig(f"progress={self.progress!r} must be 'auto', True or False")
+            raise InvalidConfig(f"invalid progress {self.progress!r}: expected 'auto', True or False")
         if self.progress is True and self.has_own_bar():
-            raise InvalidConfig(f"progress=True and {_OWN_BAR}=true would both draw a bar; leave one of them out")
+            raise InvalidConfig(
+                f"progress=True and {_OWN_BAR}=true would both draw a progress bar: set only one of them"
+            )
         for name in self.settings:
             if not name.startswith("spark."):
                 raise InvalidConfig(f"{name!r} is not a Spark setting: names begin with spark.")
             if (remedy := _NOT_SETTINGS.get(name)) is not None:
-                raise InvalidConfig(f"{name} cannot be set so; {remedy}")
+                raise InvalidConfig(f"{name} cannot be set here: {remedy}")
 
     def has_own_bar(self) -> bool:
-        """Whether the settings make Spark draw its own bar on the JVM's standard error."""
+        """Return whether the settings make Spark draw its own progress bar on the JVM's standard error."""
         return self.settings.get(_OWN_BAR, "false").lower() == "true"
 
 
 def spark_master(master: str) -> str:
-    """Return the master URL for Spark; a local master tries each task `TASK_ATTEMPTS` times.
+    """Return the master URL for Spark; a local master attempts each task `TASK_ATTEMPTS` times.
 
     Raises:
         InvalidConfig: the kind of master is unknown.
@@ -129,18 +131,18 @@ def spark_master(master: str) -> str:
     if master == YARN:
         return master
     kubernetes = re.fullmatch(r"k8s://(https?://)?([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?", master)
-    if kubernetes:  # only Spark's own scripts accept one without a scheme
+    if kubernetes:  # only Spark's own scripts accept a URL without a scheme
         return master if kubernetes[1] else f"{KUBERNETES}https://{master.removeprefix(KUBERNETES)}"
     if master.startswith("sc://"):
         raise InvalidConfig(f"Spark master {master!r} is a server of Spark Connect: {NO_CONNECT}")
     raise InvalidConfig(
-        f"Spark master {master!r} is not supported; give local[N], local[*], spark://host:port, yarn or"
-        " k8s://https://host:port"
+        f"Spark master {master!r} is not supported: expected local[N], local[*], spark://host:port, "
+        "yarn or k8s://https://host:port"
     )
 
 
 def spark_settings(config: SessionConfig, scratch: Path) -> dict[str, str]:
-    """Return all settings of a session with temporary files in ``scratch``; the user's settings take precedence."""
+    """Return all settings of a session with temporary files in ``scratch``; user settings take precedence."""
     return {
         **SETTINGS,
         **version_settings(installed_spark()),

@@ -1,6 +1,6 @@
-"""Differences between the Spark versions allowed by the extra ``spark``: Java, settings, class names.
+"""Differences between the Spark versions allowed by the extra ``spark``: Java versions, settings, class names.
 
-Source: tested with PySpark 4.0.5, 4.1.4, 4.2.0 and 4.3.0; `make test-spark-versions` repeats that.
+Tested with PySpark 4.0.5, 4.1.4, 4.2.0 and 4.3.0; `make test-spark-versions` repeats these tests.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 _NEWEST_JAVA = {(4, 0): 23, (4, 1): 23}
-"""For versions whose Hadoop uses ``Subject.getSubject``, which Java 24 removed."""
+"""Newest Java for Spark versions whose Hadoop uses ``Subject.getSubject``, which was removed in Java 24."""
 _MANAGER = "FileSystemBasedCheckpointFileManager"
 _CHECKPOINT_MANAGERS = "org.apache.spark.sql.execution.streaming"
 
 
 @cache
 def installed_spark() -> tuple[int, int] | None:
-    """Return major and minor version of the installed pyspark; None if pip has not installed it."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, and workers only need it for Spark
+    """Return the major and minor version of the installed pyspark, or None if pip has not installed it."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and workers need it only for Spark
 
     try:
         found = re.match(r"(\d+)\.(\d+)", version("pyspark"))
@@ -32,7 +32,7 @@ def installed_spark() -> tuple[int, int] | None:
 
 
 def newest_java(spark: tuple[int, int] | None) -> int | None:
-    """Return the newest Java for a version of Spark; None if no limit is known."""
+    """Return the newest Java version that works with a Spark version, or None if no limit is known."""
     return None if spark is None else _NEWEST_JAVA.get(spark)
 
 
@@ -42,28 +42,30 @@ _OF_STREAMS = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""Variables that streams set for their Python process, from Spark 4.0 to 4.3; the empty ones are set by the code that
-starts Python.
+"""Environment variables that streams set for their Python process in Spark 4.0 to 4.3.
+
+The code that starts Python sets the empty ones.
 """
 
 
 def version_settings(spark: tuple[int, int] | None) -> dict[str, str]:
     """Return the settings that depend on the version of Spark.
 
-    Before 4.1 there are no Unix sockets between the JVM and its Python workers; see `worker_setup` on TCP.
+    Before 4.1, Spark does not support Unix sockets between the JVM and its Python workers; `worker_setup` describes the
+    cost of TCP.
     """
     if spark is not None and spark < (4, 1):
         return {"spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.{_MANAGER}"}
     return {
-        # The default manager starts `readlink` and `chmod` about twenty times per micro-batch: 60 ms. This one is for
-        # paths of a file system; use another one for checkpoints in an object store.
+        # The default manager runs `readlink` and `chmod` about twenty times per micro-batch, which takes 60 ms. This
+        # one supports file system paths; use another manager for checkpoints in an object store.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.checkpointing.{_MANAGER}",
         "spark.python.unix.domain.socket.enabled": "true",
     }
 
 
 def register(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source with a session; an already discovered one stays, because 4.0 insists on it."""
+    """Register a data source with a session, unless Spark has already discovered it, which Spark 4.0 would reject."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -75,11 +77,11 @@ def register(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def _complete_environment(spark: SparkSession, name: str) -> None:
-    """Add the names to a source's environment that its streams will set.
+    """Add the variables that streams will set to a source's environment.
 
-    Streams put them into a shared, unsynchronized map when they start, and the tasks of all of them are sent with it:
-    two streams that start at the same time damage it, and each of their tasks fails with OptionalDataException. For an
-    existing name only the value is replaced, which damages nothing.
+    Starting streams add these variables to a shared, unsynchronized map, with which the tasks of all streams are sent.
+    Two streams that start concurrently corrupt the map, and all their tasks fail with OptionalDataException. For
+    existing variables only the values are replaced, which is safe.
     """
     manager = spark._jsparkSession.sessionState().dataSourceManager()
     environment = manager.lookupDataSource(name).dataSourceCls().envVars()

@@ -1,10 +1,11 @@
-"""Informs the tasks of streaming queries whether the batches of their query repeat.
+"""Informs the tasks of streaming queries whether the batches of their query are repeatable.
 
-A data source's writer never sees the plan of its query: it runs in Python processes that cannot reach the JVM. The
-program that owns the session can. So a listener in it inspects the plan when a query starts, and stores the verdict in
-a local property of the query's thread, which Spark passes to the tasks of all jobs of that thread. Spark calls the
-listener in that very thread, before the first batch, and the listener's calls into the JVM run in the same thread. With
-PYSPARK_PIN_THREAD=false they do not: then the tasks find no property, and the sink falls back to at least once.
+A data source's writer never sees the plan of its query, because it runs in Python processes that cannot access the JVM.
+The program that owns the session can. A listener in that program therefore inspects the plan when a query starts, and
+stores the verdict in a local property of the query's thread, which Spark passes to the tasks of all jobs of that
+thread. Spark calls the listener in this thread before the first batch, and the listener's calls into the JVM run in the
+same thread. With PYSPARK_PIN_THREAD=false they do not; the tasks then find no property, and the sink falls back to
+at-least-once writes.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _FORMATS = (FORMAT, PULSAR_FORMAT)
 _PYTHON_TABLE = "PythonTable"
-"""Spark's class for a Python source; the JVM connector, which is also called ``pulsar``, has another."""
+"""Spark's class for Python sources; the JVM connector, which is also named ``pulsar``, has a different one."""
 
 
 class PlanListener:
-    """Spark's listener, called through Py4J; the names of its methods are Spark's."""
+    """Implementation of Spark's query listener, called through Py4J; its method names are defined by Spark."""
 
     def __init__(self, spark: SparkSession):
         self._spark = spark
 
     def onQueryStarted(self, event: Any) -> None:
-        """Check the plan of a query, in the query's thread and before its first batch."""
+        """Inspect the plan of a query; called in the query's thread before its first batch."""
         from py4j.protocol import Py4JError
 
         session = self._spark._jsparkSession
@@ -42,7 +43,7 @@ class PlanListener:
             verdict = PlanVerdict(why_batches_differ(execution.analyzedPlan()), _first_batch(execution))
             session.sparkContext().setLocalProperty(PROPERTY, verdict.text(event.runId().toString()))
         except (Py4JError, OSError, ValueError, KeyError) as error:  # the query continues without a verdict
-            log.debug("the plan of a query is not known: %s", error)
+            log.debug("cannot inspect the plan of a query: %s", error)
 
     def onQueryProgress(self, event: Any) -> None:
         """Do nothing."""
@@ -54,13 +55,13 @@ class PlanListener:
         """Do nothing."""
 
     class Java:
-        """Py4J's description of this object for the JVM."""
+        """Declares the Java interfaces that this object implements, for Py4J."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 def watch_streams(spark: SparkSession) -> None:
-    """Make the queries that a session starts from now on inform their tasks whether their batches repeat.
+    """Make queries that a session starts from now on inform their tasks whether their batches are repeatable.
 
     Raises:
         Py4JError: the JVM does not answer.
@@ -75,7 +76,7 @@ def watch_streams(spark: SparkSession) -> None:
 
 
 def why_batches_differ(plan: Any) -> str:
-    """Return in a few words why repeated batches of an analysed plan in the JVM may differ, or ""."""
+    """Return a short reason why repeated batches of an analyzed plan in the JVM may differ, or an empty string."""
     why = why_unrepeatable(json.loads(plan.toJSON()), _FORMATS)
     if why:
         return why
@@ -84,13 +85,13 @@ def why_batches_differ(plan: Any) -> str:
     leaf = plan.collectLeaves().apply(0)
     is_ours = leaf.getClass().getSimpleName() == SOURCE and leaf.table().getClass().getSimpleName() == _PYTHON_TABLE
     if not is_ours:
-        return "it reads from another source than magnetar's"
+        return "it reads from a source other than magnetar"
     if str(leaf.extraOptions().getOrDefault("failOnDataLoss", "true")).lower() == "false":
-        return "its source has failOnDataLoss=false, so rows may be missing when a batch is run again"
+        return "its source has failOnDataLoss=false, so rows may be missing when a batch is repeated"
     return ""
 
 
 def _first_batch(execution: Any) -> int:
-    """Return the number of a run's first batch: the one after the last committed."""
+    """Return the number of a run's first batch, which follows the last committed batch."""
     committed = execution.commitLog().getLatestBatchId()
     return int(committed.get()) + 1 if committed.isDefined() else 0

@@ -1,10 +1,10 @@
 """Terminates the Python tasks of a cancelled run.
 
-Design: Spark notifies a Python worker of its task's cancellation only by closing its pipe, and terminates a worker that
-does not notice after two to four seconds; one in an endless loop, or asleep, does not notice. So while one of our tasks
-runs, a thread of its worker keeps a connection to the driver open; when the driver closes it, the worker exits. It also
-exits when the driver dies: tasks of a killed driver must not run beside those of the next one. The driver's address
-comes with the task, as a local property of the job; tasks without it are not affected.
+Design: Spark notifies a Python worker of its task's cancellation only by closing its pipe. A worker in an endless loop
+or a sleep does not notice this, and Spark terminates it only after two to four seconds. While one of our tasks runs, a
+thread of its worker therefore keeps a connection to the driver open; when the driver closes it, the worker exits. The
+worker also exits when the driver dies, so that tasks of a killed driver never run alongside those of its successor. The
+task receives the driver's address as a local property of the job; tasks without this property are not affected.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from collections.abc import Callable
 from typing import Any
 
 PROPERTY = "magnetar.task-killer"
-"""Local property of a job: the address on which its driver listens."""
+"""Local property of a job with the address on which its driver listens."""
 WORKER_MODULE = "pyspark_magnetar.worker"
-"""Calls `install` in each Python worker; Spark runs only modules whose names begin with ``pyspark``."""
+"""Module that calls `install` in each Python worker; Spark only runs modules whose names begin with ``pyspark``."""
 CONNECT_TIMEOUT_S = 5.0
 EXIT_CODE = 75
 _RELEASE = b"."
-"""Sent to a worker whose run has ended: it continues without a connection."""
+"""Sent to a worker whose run has ended, so that it continues without a connection."""
 _BACKLOG = 512
 
 
 class TaskKiller:
-    """The driver's side: the connections of the Python workers of one run."""
+    """Driver side: connections of one run's Python workers."""
 
     def __init__(self, host: str) -> None:
         """Listen on an address of this machine that executors can reach."""
@@ -54,7 +54,7 @@ class TaskKiller:
                     self._workers.append(connection)
 
     def kill(self) -> None:
-        """Terminate the connected workers, and those that connect later."""
+        """Terminate the connected workers and those that connect later."""
         with self._lock:
             self._has_killed = True
             for connection in self._workers:
@@ -62,9 +62,9 @@ class TaskKiller:
             self._workers.clear()
 
     def close(self) -> None:
-        """Stop listening and release the connected workers, because the tasks have ended by themselves."""
+        """Stop listening and release the connected workers, because the tasks have finished."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closing alone does not
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, unlike closing alone
         self._socket.close()
         self._thread.join()
         with self._lock:
@@ -76,7 +76,7 @@ class TaskKiller:
 
 
 def _is_over(connection: socket.socket) -> bool:
-    """Return whether the other end, which never sends, has closed."""
+    """Return whether the peer, which never sends data, has closed the connection."""
     try:
         over = connection.recv(1, socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -89,7 +89,7 @@ def _is_over(connection: socket.socket) -> bool:
 
 
 class _Watch:
-    """The worker's side: the connection of one task, and the thread that waits for its end."""
+    """Worker side: connection of one task and the thread that waits for its end."""
 
     def __init__(self, address: str, end: Callable[[int], object]) -> None:
         self._address = address
@@ -103,7 +103,7 @@ class _Watch:
         try:
             self._connection = connection = socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S)
         except OSError:
-            return  # Spark itself ends the worker a little later
+            return  # Spark itself ends the worker shortly afterwards
         with connection:
             connection.settimeout(None)
             try:
@@ -114,7 +114,7 @@ class _Watch:
                 self._end(EXIT_CODE)
 
     def release(self) -> None:
-        """End the thread, because the task has ended."""
+        """End the thread after the task has ended."""
         self._is_released = True
         connection = self._connection
         if connection is not None:
@@ -126,8 +126,8 @@ def install(task_context: Any, end: Callable[[int], object] = os._exit) -> None:
     """Watch each task of this process while it runs.
 
     Args:
-        task_context: PySpark's class, whose context is set when a task begins and when it has ended.
-        end: exits this process.
+        task_context: PySpark's class, whose context is set at the start of a task and after its end.
+        end: called to exit this process.
     """
     original = task_context._setTaskContext
     watches: list[_Watch] = []

@@ -1,10 +1,11 @@
 """Adds the requirements of a DataFrame function to the search path of the Python workers that run its tasks.
 
-Design: each run has its own session, with a setting for their location. Spark passes the settings of a session to the
-tasks of its queries as local properties, whatever thread starts them; jobs that are not queries (of RDDs) have the
-property of the run's thread. A worker adds the directory before it unpickles the function to call, which refers to
-modules in it. If tasks run on other machines, each executor gets the directory as an archive, once, which Spark
-unpacks: modules with compiled code cannot be imported from a zip.
+Design: each run has its own session, with a setting for the location of the requirements. Spark passes the settings of
+a session to the tasks of its queries as local properties, regardless of the thread that starts them; jobs that are not
+queries (of RDDs) have the property of the run's thread. A worker adds the directory to its search path before it
+unpickles the function, which refers to modules in the directory. If tasks run on other machines, each executor receives
+the directory once, as an archive that Spark unpacks, because modules with compiled code cannot be imported from a zip
+file.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "spark.magnetar.requirements"
-"""Setting of a session, and so local property of its jobs: a function, and the location of its requirements."""
+"""Session setting and local property of the session's jobs: a function and the location of its requirements."""
 _ARCHIVE = "magnetar-requirements-"
 _CACHES = "__pycache__"
 
 
 def for_tasks(context: SparkContext, function: str, libraries: Path, scratch: Path | None) -> str:
-    """Return a description of requirements for tasks, after making them available where tasks run.
+    """Make requirements available to tasks, and return a description of them for `announced`.
 
     Args:
-        context: context that runs the tasks.
+        context: Spark context that runs the tasks.
         function: function name.
-        libraries: directory on this machine where they are installed, named after its content.
-        scratch: directory for an archive of them, kept as long as the context; None if all tasks run on this machine.
+        libraries: directory on this machine where the requirements are installed, named after its content.
+        scratch: directory for an archive of the requirements, which must exist as long as the context; None if all
+            tasks run on this machine.
     """
     if scratch is None:
         return json.dumps({"function": function, "directory": str(libraries)})
@@ -46,7 +48,7 @@ def for_tasks(context: SparkContext, function: str, libraries: Path, scratch: Pa
     archive = scratch / f"{name}.zip"
     if not archive.exists():
         _write(archive, libraries)
-    context.addArchive(f"{archive}#{name}")  # Spark ignores one that it already has
+    context.addArchive(f"{archive}#{name}")  # Spark ignores an archive that it already has
     return json.dumps({"function": function, "archive": name})
 
 
@@ -56,16 +58,16 @@ def _write(archive: Path, libraries: Path) -> None:
         for path in sorted(libraries.rglob("*")):
             if path.is_file() and _CACHES not in path.parts:
                 target.write(path, path.relative_to(libraries).as_posix())
-    os.rename(fresh, archive)  # complete or absent, because two runs may need it at the same time
+    os.rename(fresh, archive)  # renamed when complete, because two runs may need it concurrently
 
 
 @contextlib.contextmanager
 def announced(spark: SparkSession, text: str) -> Iterator[None]:
-    """Announce requirements to the tasks of a session, and of jobs started by this thread.
+    """Announce requirements to the tasks of a session and of jobs started by this thread.
 
     Args:
-        spark: a session that is used for one function alone.
-        text: of `for_tasks`; empty if there are none.
+        spark: a session that is used for only one function.
+        text: result of `for_tasks`; empty without requirements.
     """
     if not text:
         yield
@@ -80,7 +82,7 @@ def announced(spark: SparkSession, text: str) -> Iterator[None]:
 
 
 def install(worker_util: Any) -> None:
-    """Make each task of this Python worker find its announced requirements; takes PySpark's module."""
+    """Make each task of this Python worker find its announced requirements. The argument is PySpark's worker module."""
     wrap_setup(worker_util, _with_requirements)
 
 
@@ -101,7 +103,7 @@ def put_in_place(text: str) -> None:
     """Add the requirements of a function to the search path of this process.
 
     Raises:
-        FunctionLoadError: they are not on this machine, or another version of one of them is loaded.
+        FunctionLoadError: the requirements are not on this machine, or another version of one of them is loaded.
     """
     from ..instance.loading.libraries import LIBRARIES
 
@@ -110,15 +112,16 @@ def put_in_place(text: str) -> None:
     directory = _unpacked(told["archive"]) if "archive" in told else Path(told["directory"])
     if not directory.is_dir():
         raise FunctionLoadError(
-            f"the requirements of function {function} are not in {directory}; trigger it again, or functions restart"
+            f"the requirements of function {function} are not in {directory}: trigger the function again, or run"
+            " functions restart"
         )
     if not LIBRARIES.has(function, directory):
-        # The driver has checked that current functions are compatible; others here are older.
+        # The driver has checked that current functions are compatible, so other functions here are outdated.
         LIBRARIES.use(function, directory, displaces=True)
 
 
 def _unpacked(name: str) -> Path:
-    """Return where Spark has unpacked an archive of the context, including for sessions with their own files."""
+    """Return the directory to which Spark unpacked an archive of the context, also in sessions with their own files."""
     from pyspark import SparkFiles
 
     root = Path(SparkFiles.getRootDirectory()).absolute()

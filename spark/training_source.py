@@ -1,4 +1,4 @@
-"""A data source with one row of each column type that topics have, for the JVM that writes the class archive."""
+"""Data source with one row that has a column of each type used by topics, for the JVM that writes the class archive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TrainingSource(DataSource):
         return "magnetar-training"
 
     def schema(self) -> str:
-        """Return a column of each type that topic columns have."""
+        """Return columns of all types that topic columns can have."""
         return "value binary, key string, time timestamp, properties map<string,string>"
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,10 +1,10 @@
-"""Wraps PySpark's function that sets up the files of a task in a Python worker, as a hook for other modules.
+"""Wraps the PySpark function that sets up a task's files in a Python worker, as a hook for other modules.
 
-It is called when the task's context is known, and the function to call is still pickled.
+PySpark calls this function when the task's context is known but the user function is still pickled.
 
-In Spark 4.0, whose workers have TCP connections, a task waits 40 ms for its input: the JVM sends the task's
-description, and because of Nagle's algorithm sends the input when that is acknowledged, which Linux delays in order to
-combine the acknowledgement with a response.
+In Spark 4.0, whose workers use TCP connections, a task waits 40 ms for its input: because of Nagle's algorithm, the JVM
+sends the input only after the task's description is acknowledged, and Linux delays the acknowledgement to combine it
+with a response.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _NAME = "setup_spark_files"
 
 
 def wrap_setup(worker_util: Any, wrap: Callable[[Setup], Setup]) -> None:
-    """Replace the function by a wrapper.
+    """Replace the function with a wrapper.
 
     Args:
-        worker_util: PySpark's module that defines it.
-        wrap: returns a wrapper of the function; its arguments differ from version to version.
+        worker_util: PySpark module that defines the function.
+        wrap: returns a wrapper of the function, whose arguments differ between versions.
     """
     setup = wrap(getattr(worker_util, _NAME))
     setattr(worker_util, _NAME, setup)
-    worker = sys.modules.get("pyspark.worker")  # refers to it by name if already imported
+    worker = sys.modules.get("pyspark.worker")  # replace the reference in the worker module if it is already imported
     if worker is not None:
         setattr(worker, _NAME, setup)
 
 
 def acknowledge_at_once(worker_util: Any) -> None:
-    """Make each task of this Python worker acknowledge received data at once; takes PySpark's module."""
+    """Make each task of this Python worker acknowledge received data immediately; takes PySpark's worker module."""
     wrap_setup(worker_util, _acknowledging)
 
 
@@ -53,5 +53,5 @@ def _acknowledge(number: int) -> None:
         return
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
         if connection.family in (socket.AF_INET, socket.AF_INET6):
-            # Only applies to data received so far, so setting it once would not be enough.
+            # The option only applies to data received so far, so setting it once is not enough.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

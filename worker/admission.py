@@ -1,8 +1,8 @@
-"""Admission of a worker: rejects a worker that must not join, with the reason and what to do.
+"""Admission of workers: rejects workers that must not join the cluster, with the reason and the remedy.
 
-Two workers with the same id would both start the instances assigned to it. Apache Pulsar's own workers use the same
-topic and subscription names, so they could be elected to lead a cluster whose packages they cannot read, and vice
-versa.
+Two workers with the same id would both start the instances assigned to that id. Apache Pulsar's own workers use the
+same topic and subscription names, so they could become the leader of a cluster whose packages they cannot read, and
+vice versa.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..wire.functions_pb2 import FunctionMetaData
 from .functions.package_intake import PACKAGE_PREFIX
 
 MARK = "magnetar"
-"""Property of each worker's membership that distinguishes it from Apache Pulsar's workers."""
+"""Membership property that distinguishes our workers from Apache Pulsar's."""
 
 _PROBE_TIMEOUT_S = 2.0
 
@@ -29,7 +29,7 @@ def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: I
     """Reject a namespace used by Apache Pulsar's own workers.
 
     Raises:
-        MagnetarError: the namespace is in use; the message says what to do.
+        MagnetarError: the namespace is in use; the message contains the remedy.
     """
     strangers = [parse_member(name) for name, properties in participants(topic_stats) if MARK not in properties]
     workers = sorted(member.worker_id for member in strangers if member)
@@ -40,40 +40,40 @@ def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: I
     ]
     if not workers and not names:
         return
-    used = f"worker {workers[0]} is there" if workers else f"it holds the function {names[0]}"
+    used = f"worker {workers[0]} is registered" if workers else f"it contains the function {names[0]}"
     raise MagnetarError(
-        f"{namespace} is used by Apache Pulsar's own function workers ({used});"
-        " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
+        f"{namespace} is used by Apache Pulsar's own function workers ({used}): set a separate namespace for this"
+        " cluster, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
     )
 
 
 def check_tls(me: Member, topic_stats: Mapping[str, Any]) -> None:
-    """Reject a TLS-only worker in a cluster without TLS: the workers could not reach each other.
+    """Reject a TLS-only worker in a cluster without TLS, because the workers could not reach each other.
 
     Raises:
-        MagnetarError: the other workers have no TLS; the message says what to do.
+        MagnetarError: other workers do not use TLS; the message contains the remedy.
     """
     if me.is_tls_only:
         for member in read_roster(topic_stats).members:
             if not member.tls_port:
-                raise MagnetarError(f"{without_tls(member)}, or give this one a workerPort until then")
+                raise MagnetarError(f"{without_tls(member)}, or set a workerPort for this worker until then")
 
 
 async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.AsyncClient) -> None:
     """Check that no other running worker uses this worker's id.
 
-    Being listed as a member is not enough: the broker takes a while to notice that a machine is gone. So the other
-    worker must answer a request.
+    Being listed as a member does not prove that a worker is running, because the broker takes a while to notice a dead
+    machine. The other worker must therefore also answer a request.
 
     Raises:
-        MagnetarError: the id is in use; the message says what to do.
+        MagnetarError: the id is in use; the message contains the remedy.
     """
     for member in read_roster(topic_stats).members:
         url = member.url_for(by_tls=bool(me.tls_port))
         if member.worker_id == me.worker_id and member != me and await _answers(url, http):
             raise MagnetarError(
-                f"worker id {me.worker_id} is taken by the worker on {url};"
-                " give this one another --worker-id, or stop that one first"
+                f"worker id {me.worker_id} is already used by the worker on {url}: choose another --worker-id, or stop"
+                " that worker first"
             )
 
 
@@ -83,5 +83,5 @@ async def _answers(url: str, http: httpx.AsyncClient) -> bool:
     except httpx.InvalidURL:
         return False
     except (httpx.HTTPError, OSError) as error:  # OSError: httpx does not wrap TLS errors after the handshake
-        return bool(tls_reason(url, error))  # a TLS failure, on either side, proves that a worker is running
+        return bool(tls_reason(url, error))  # a TLS failure on either side proves that a worker is running
     return True

@@ -89,11 +89,11 @@ async def make_runtime_manager(
     owners: Owners,
     zygote: ForkedProcess | None = None,
 ) -> RuntimeManager:
-    """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`.
+    """Return a runtime manager with all available runtimes; nothing runs before its first `apply`.
 
     Args:
-        config: the worker's settings.
-        worker_id: its id.
+        config: worker settings.
+        worker_id: worker id.
         fetch_package: fetches packages.
         owners: provides the roles that functions run as.
         zygote: process from which process instances are forked; None to start it with exec.
@@ -129,10 +129,10 @@ async def make_runtime_manager(
 
 
 def isolation_of(config: WorkerConfig) -> Isolation | None:
-    """Return the system users and directories of a worker's instances; None if they run as the worker's user.
+    """Return the system users and directories of a worker's instances, or None if they run as the worker's user.
 
     Raises:
-        InvalidConfig: this process cannot switch users, or a user is not usable.
+        InvalidConfig: this process cannot switch users, or a user is unsuitable.
     """
     if not config.process_users:
         return None
@@ -143,10 +143,10 @@ class Connections(NamedTuple):
     """A worker's connections.
 
     Attributes:
-        admin: to the broker's REST interface.
-        http: to other workers.
-        client: to topics.
-        elsewhere: to URLs in requests, such as package URLs; sends no credentials.
+        admin: connection to the broker's REST interface.
+        http: client for requests to other workers.
+        client: client for topics.
+        elsewhere: client for URLs in requests, such as package URLs; sends no credentials.
     """
 
     admin: BrokerAdmin
@@ -252,19 +252,19 @@ class Parts:
 
     async def _end_instances(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         if self._instances is None:
-            raise MagnetarError("this worker does not serve yet; try again")
+            raise MagnetarError("this worker is still starting: retry")
         locks = self._config.topic(self._config.locks_topic)
         await Termination(self._instances, self._admin, locks).run(name, metadata)
 
     async def _what_runs(self, name: FunctionName, metadata: FunctionMetaData) -> str:
         if self._instances is None:
-            return "this worker does not serve yet"
+            return "this worker is still starting"
         locks = self._config.topic(self._config.locks_topic)
         return await InstancesEnded(self._instances, self._admin, locks).what_runs(name, metadata)
 
     async def _progress(self, name: FunctionName, metadata: FunctionMetaData) -> Progress:
         if self._instances is None:
-            raise MagnetarError("this worker does not serve yet")
+            raise MagnetarError("this worker is still starting")
         return await DeploymentStates(self.metadata, self._instances).progress(name, metadata)
 
     async def _state_of_version(self, name: FunctionName, metadata: FunctionMetaData) -> str:
@@ -309,7 +309,7 @@ class Parts:
         """Apply assignments to the runtime, until cancelled."""
         me = self.membership.me.worker_id
         tasks = TaskSet(f"worker {me}")
-        tasks.keep(lambda: self._remove_logs(runtime), "logs of deleted functions")
+        tasks.keep(lambda: self._remove_logs(runtime), "log cleanup")
         self._moved = None
         self._assigned.set()
         try:
@@ -321,14 +321,14 @@ class Parts:
                     self._is_applied.set()
                 except MagnetarError as exc:
                     self._moved = None
-                    _log.warning("changing the instances of this worker failed, trying again: %s", exc)
+                    _log.warning("cannot change this worker's instances; retrying: %s", exc)
                     await asyncio.sleep(_RETRY_S)
                     self._assigned.set()
         finally:
             await tasks.close()
 
     async def _follow(self, runtime: RuntimeManager) -> None:
-        """Apply the assignments that changed since the last call, or all, to the runtime."""
+        """Apply all assignments, or those that changed since the last call, to the runtime."""
         me = self.membership.me.worker_id
         moved, self._moved = self._moved, set()
         if moved is None:
@@ -340,7 +340,7 @@ class Parts:
     async def _remove_logs(self, runtime: RuntimeManager) -> None:
         """Remove the logs of deleted functions, including those deleted while this worker was down, until cancelled.
 
-        Retried while instances are still ending.
+        Removal is retried while instances are still ending.
         """
         self._deleted.set()
         while True:
@@ -354,8 +354,8 @@ class Parts:
     async def fetch_package(self, location: PackageLocationMetaData) -> Path:
         """Fetch the package of an instance that is about to start.
 
-        A worker that was partitioned or frozen may not know yet that the instance was moved to another worker. So it
-        reads its assignments to the end first; an instance that was moved is stopped before it starts.
+        After a partition or freeze, this worker may not know yet that the instance was moved to another worker. The
+        assignments are therefore read to the end first, so that a moved instance is stopped before it starts.
         """
         await self._applied()
         return await self._intake.fetch(location)
@@ -414,8 +414,8 @@ class Parts:
             functions = list(self.metadata.all())
             expected = sum(metadata.functionDetails.parallelism for metadata in functions)
             gauges += [
-                ("is_leader", "1 on the worker that leads.", 1),
-                ("total_function_count", "Functions of the cluster.", len(functions)),
+                ("is_leader", "1 on the leader.", 1),
+                ("total_function_count", "Functions in the cluster.", len(functions)),
                 ("total_expected_instance_count", "Sum of the functions' parallelism.", expected),
             ]
         return gauges

@@ -1,8 +1,8 @@
 """Worker service: starts the parts of a worker in order, and stops them in reverse order.
 
-On start, the REST port opens (and responds that the worker is not ready), the internal topics are created if missing,
-both logs are read to the end, and this worker's instances start. Only then does it join the election and serve
-requests. On stop, instances end while this worker is still a member, so that they are not reassigned as abandoned.
+On startup, the worker opens the REST port (and responds that it is not ready), creates missing internal topics, reads
+both logs to the end, and starts its instances. Only then does it join the election and serve requests. On shutdown,
+instances end while the worker is still a member, so that they are not reassigned as abandoned.
 """
 
 from __future__ import annotations
@@ -38,29 +38,31 @@ from .functions.owners import Owners
 from .rest.app import ReadinessGate
 
 SWITCH_INTERVAL_S = 0.0005
-"""Thread switch interval in seconds: thread instances share this process, and the default of 5 ms would block the event
-loop for that long."""
+"""Thread switch interval in seconds.
+
+Thread instances share this process, and would block the event loop for the default of 5 ms.
+"""
 
 MakeRuntime = Callable[[WorkerConfig, str, FetchPackage, Owners], Awaitable[RuntimeManager]]
-"""Creates the runtime manager, given the worker's settings, its id, the package fetcher and the owners."""
+"""Creates the runtime manager from the worker's settings, its id, the package fetcher and the owners."""
 
 _START_TIMEOUT_S = 60.0
 _REACH_TIMEOUT_S = 5.0
 _RETRY_S = 1.0
 _UNREACHED = (MagnetarError, TimeoutError)
 _LEAD_TIMEOUT_S = 5.0
-"""How long a first worker may take to lead before it serves anyway, in seconds; requests wait for a leader."""
+"""Time limit in seconds for a first worker to become the leader before it serves requests anyway."""
 _log = logging.getLogger(__name__)
 
 
 class WorkerService:
-    """One worker of the cluster."""
+    """A worker of the cluster."""
 
     def __init__(self, config: WorkerConfig, make_runtime: MakeRuntime = make_runtime_manager) -> None:
         """Create a worker; `start` starts it.
 
         Args:
-            config: its settings.
+            config: worker settings.
             make_runtime: creates the runtime manager; replaced in tests.
         """
         self.config = config
@@ -73,12 +75,12 @@ class WorkerService:
         self.worker_tls_url = ""
 
     async def start(self) -> None:
-        """Start; returns once requests are served.
+        """Start the worker, and return once it serves requests.
 
-        Cancellation: everything is stopped again.
+        Cancellation: all started parts are stopped.
 
         Raises:
-            MagnetarError: the port is in use, or the broker does not answer.
+            MagnetarError: the port is in use, or the broker did not answer.
         """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._failure = asyncio.get_running_loop().create_future()
@@ -88,8 +90,8 @@ class WorkerService:
         except TimeoutError as exc:
             await self.stop()
             raise MagnetarError(
-                f"the worker was not ready within {_START_TIMEOUT_S:g} s; is the broker at"
-                f" {self.config.service_url} and {self.config.admin_url} up?"
+                f"the worker was not ready within {_START_TIMEOUT_S:g} s; is the broker at {self.config.service_url}"
+                f" and {self.config.admin_url} running?"
             ) from exc
         except BaseException:
             await self.stop()
@@ -129,19 +131,19 @@ class WorkerService:
         await asyncio.to_thread(parts.packages.prepare)
         self._spawn("metadata log", parts.metadata.log.run)
         self._spawn("assignments log", parts.scheduler.log.run)
-        self._spawn("names of packages", parts.package_index.log.run)
+        self._spawn("package index", parts.package_index.log.run)
         await parts.metadata.log.catch_up()
         await parts.scheduler.log.catch_up()
         await parts.package_index.log.catch_up()
         check_namespace(config.functions_namespace, stats, parts.metadata.all())
         self._spawn("election", lambda: parts.leadership.run_election(self.worker_id))
         self._keep("schedule", parts.scheduling.run)
-        self._keep("trials of new versions", parts.trials.run)
-        self._keep("states of versions", parts.state_changes.run)
+        self._keep("version trials", parts.trials.run)
+        self._keep("state changes", parts.state_changes.run)
         if parts.owners.is_enabled:
-            self._keep("tokens of functions", parts.keep_tokens)
-        self._keep("cleanup of packages", parts.package_cleanup.run)
-        self._keep("compaction of the logs", parts.keep_compacted)
+            self._keep("token renewal", parts.keep_tokens)
+        self._keep("package cleanup", parts.package_cleanup.run)
+        self._keep("log compaction", parts.keep_compacted)
         # A stopping leader keeps responding until it has left the cluster; then others use the next leader.
         stack.callback(gate.close)
         stack.push_async_callback(parts.membership.stop)
@@ -151,7 +153,7 @@ class WorkerService:
         await parts.membership.start()
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
         gate.open(parts.make_app(runtime))
-        _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
+        _log.info("worker %s is serving on %s", self.worker_id, self.worker_url)
 
     async def _connect(self) -> tuple[Owners, Connections]:
         """Return the owners of functions, and this worker's connections with its own credentials."""
@@ -169,7 +171,7 @@ class WorkerService:
         return owners, Connections(admin, http, client, elsewhere)
 
     async def _with_state_store(self) -> WorkerConfig:
-        """Return the settings, with the broker's state store if they contain none.
+        """Return the settings, with the state store announced by the broker if they contain none.
 
         With authentication, the state store requires a token from each worker, signed with its key.
         """
@@ -181,11 +183,11 @@ class WorkerService:
         found = await asyncio.to_thread(announced_state_store, config.admin_url, credentials)
         if found is None:
             return config
-        _log.info("using the state store %s, which the broker announces", found.url)
+        _log.info("using the state store %s announced by the broker", found.url)
         return replace(config, state_url=found.url)
 
     async def _serve(self, gate: ReadinessGate) -> tuple[int, int]:
-        """Open the REST ports and return their numbers, without and with TLS; 0 for none."""
+        """Open the REST ports and return their numbers without and with TLS; 0 for none."""
         config, stack = self.config, self._stack
         authenticator = await asyncio.to_thread(open_authenticator, config.security)
         if authenticator is not None:
@@ -207,17 +209,17 @@ class WorkerService:
         return port, tls_port
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
-        """Check an address, waiting for a broker that is not up yet as long as configured."""
+        """Check an address, and wait as configured for a broker that is not running yet."""
         retry = Retry(
             _UNREACHED, Backoff(_RETRY_S, _RETRY_S), self.config.broker_wait_s, is_final=lambda _: False,
-            on_failure=lambda _: _log.info("no broker answers at %s yet, trying again", url),
+            on_failure=lambda _: _log.info("no broker at %s yet; retrying", url),
         )  # fmt: skip
         try:
             await retry.call(lambda: asyncio.wait_for(ask(), _REACH_TIMEOUT_S))
         except _UNREACHED as exc:
             reason = " ".join(str(exc).split()) or f"no answer within {_REACH_TIMEOUT_S:g} s"
             raise MagnetarError(
-                f"no broker answers at {url}: {reason}; start one (magnetar broker) or correct {flag}"
+                f"no broker answered at {url}: {reason}; start one (magnetar broker) or correct {flag}"
             ) from exc
 
     def _spawn(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -230,7 +232,7 @@ class WorkerService:
         self._stack.push_async_callback(_cancelled, self._tasks.start(lasting(), name, self._fail))
 
     def _keep(self, name: str, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a part until the worker stops; a failure is logged and the part restarted."""
+        """Run a part until the worker stops; log failures and restart the part."""
         self._stack.push_async_callback(_cancelled, self._tasks.keep(make_work, name))
 
     def _fail(self, failure: BaseException) -> None:
@@ -244,7 +246,7 @@ class WorkerService:
         await asyncio.shield(self._failure)
 
     async def stop(self) -> None:
-        """Stop instances, leave the cluster, close everything. Stopping twice is harmless."""
+        """Stop instances, leave the cluster and release all resources; does nothing if already stopped."""
         if self._failure is not None and not self._failure.cancel() and not self._failure.cancelled():
             self._failure.exception()
         await self._stack.aclose()

@@ -1,7 +1,7 @@
-"""The backlog of a function's subscriptions, as counted by the broker.
+"""The backlog of a function's subscriptions, as reported by the broker.
 
-It is counted in entries: a batch counts once, however many messages it has. A status shows `Backlog`, which queries the
-broker periodically, and never shows a value from before the end of a run.
+The backlog is counted in entries: a batch counts as one, regardless of its number of messages. The status of a function
+shows `Backlog`, which queries the broker periodically and never shows values from before the end of a run.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..source.connection import ask
 
 UNKNOWN = -1
 KEPT_S = 1.0
-"""Maximum age of an answer."""
+"""Maximum age of a value."""
 STATUS_WAIT_S = 0.5
-"""How long a status waits for the broker; then it shows the last known value."""
+"""Time limit for querying the broker for a status, after which the last known value is shown."""
 _log = logging.getLogger(__name__)
 
 
 def backlog_entries(spec: InstanceSpec) -> int:
     """Return the number of unacknowledged entries of a function's subscriptions. Blocking.
 
-    It is `UNKNOWN` if the broker's REST interface is not reachable, or returns something else.
+    Returns `UNKNOWN` if the broker's REST interface is unreachable or returns an invalid response.
     """
     subscription = subscription_of(spec)
     total = 0
@@ -47,10 +47,10 @@ def backlog_entries(spec: InstanceSpec) -> int:
 
 
 class Backlog:
-    """The backlog of one function; for one event loop, which queries the broker in a thread."""
+    """The backlog of one function, queried from the broker in a thread; for use in one event loop."""
 
     def __init__(self, spec: InstanceSpec) -> None:
-        """Prepare; nothing is requested yet."""
+        """Create the backlog without querying the broker."""
         self._spec = spec
         self._known = UNKNOWN
         self._asked_s: float | None = None
@@ -59,21 +59,21 @@ class Backlog:
         self._asking: asyncio.Task[None] | None = None
 
     async def entries(self) -> int:
-        """Return the number of entries, or `UNKNOWN` without an answer from the broker."""
+        """Return the number of entries, or `UNKNOWN` if the broker has not answered."""
         if not self._spec.admin_url:
             return UNKNOWN
         is_old = self._asked_s is None or time.monotonic() - self._asked_s > KEPT_S
         if self._asking is None and is_old:
             self._asking = self._tasks.start(self._ask(), "question")
         if self._asking is not None:
-            await asyncio.wait((self._asking,), timeout=STATUS_WAIT_S)  # `close` may cancel it, but not the caller
+            await asyncio.wait((self._asking,), timeout=STATUS_WAIT_S)  # only `close` may cancel the request
         return self._known
 
     def run_ended(self, left: int) -> None:
-        """Set the backlog left by a run; answers to earlier requests are not shown any more.
+        """Set the backlog after a run, and discard answers to earlier requests.
 
         Args:
-            left: entries, `UNKNOWN` if the run did not know.
+            left: number of remaining entries, or `UNKNOWN`.
         """
         self._known, self._asked_s = left, None
         self._ends_seen += 1
@@ -91,9 +91,9 @@ class Backlog:
             answer = await asyncio.to_thread(backlog_entries, self._spec)
             if ends_seen == self._ends_seen:
                 return answer
-            # A run has ended meanwhile: the answer may be stale.
+            # A run has ended meanwhile, so the response may be stale.
 
     def close(self) -> None:
-        """Cancel the request to the broker."""
+        """Cancel a pending request to the broker."""
         if self._asking is not None:
             self._asking.cancel()

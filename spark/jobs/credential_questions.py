@@ -1,8 +1,9 @@
-"""Reads tasks' requests for their driver's credentials, with limits for clients that have not proved to have the key.
+"""Reads tasks' requests for their driver's credentials, with limits for unauthenticated connections.
 
-Any client that reaches the port can connect. So no thread waits for a connection before it has sent a complete request
-signed with the key: one thread reads from all of them, each has a deadline, and when there are too many the one that
-has been silent for longest is closed. A task sends its request at once, so silent connections cannot keep it out.
+Any client that reaches the port can connect. No thread is therefore dedicated to a connection until it has sent a
+complete request signed with the key. A single thread reads from all connections; each has a deadline, and if there are
+too many, the one that has been idle longest is closed. Tasks send their requests immediately, so idle connections
+cannot lock them out.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import time
 from collections.abc import Callable
 
 ASK_S = 5.0
-"""How long a connection may take to send its request."""
+"""Time limit for a connection to send its request."""
 ASKING_MAX = 256
-"""Maximum connections that have not sent their request yet."""
+"""Maximum number of connections with incomplete requests."""
 BACKLOG = 512
 _REST_S = 0.1
 _log = logging.getLogger(__name__)
 
 
 class _Asking:
-    """A connection with an incomplete request."""
+    """Connection with an incomplete request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -34,10 +35,10 @@ class _Asking:
 
 
 class Questions:
-    """A listening socket and the thread that reads from its connections.
+    """Listening socket and the thread that reads from its connections.
 
     Attributes:
-        port: its port.
+        port: port of the socket.
     """
 
     def __init__(self, host: str, question_bytes: int, take: Callable[[socket.socket, bytes], None]) -> None:
@@ -46,7 +47,7 @@ class Questions:
         Args:
             host: address of this machine.
             question_bytes: length of a request.
-            take: called on the thread with a blocking connection, which it then owns, and its request; must not block.
+            take: called on the thread with a blocking socket, which it then owns, and the request; must not block.
         """
         self._question_bytes = question_bytes
         self._take = take
@@ -87,10 +88,10 @@ class Questions:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except BlockingIOError:  # already closed again
+        except BlockingIOError:  # the client has already closed the connection
             return
-        except OSError as error:  # for example, no file descriptors are left at the moment
-            _log.warning("cannot accept connections of tasks that ask for credentials: %s", error)
+        except OSError as error:  # for example, out of file descriptors
+            _log.warning("cannot accept connections from tasks that request credentials: %s", error)
             self._closed.wait(_REST_S)
             return
         connection.setblocking(False)
@@ -100,7 +101,7 @@ class Questions:
             self._drop(next(iter(self._asking.values())))
 
     def _read(self, asking: _Asking) -> None:
-        if asking.connection not in self._asking:  # dropped since it was selected
+        if asking.connection not in self._asking:  # dropped after it was selected
             return
         try:
             data = asking.connection.recv(self._question_bytes - len(asking.received))

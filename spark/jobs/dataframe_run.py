@@ -1,10 +1,9 @@
-"""A run of a DataFrame function: called once with the backlog; its result is written to the output topic exactly once.
+"""A run of a DataFrame function: calls it once with the backlog and writes its result to the output exactly once.
 
-Design: the plan determines what is read. Producer names contain the plan's number and run, and row numbers are the
-sequence ids (`writer`), so a repeated plan writes nothing twice if it produces the same rows in the same order in the
-same partitions. Spark does so by itself unless rows are shuffled. A shuffle guarantees neither order nor partition; so
-after one, rows are repartitioned by their content, into the number of partitions in the plan, and sorted there by all
-columns.
+Design: the plan determines the entries to read. Producer names contain the plan number and the run, and row numbers
+serve as sequence ids (`writer`), so a repeated plan creates no duplicates if it produces the same rows in the same
+order and partitions. Spark guarantees this unless rows are shuffled. After a shuffle, rows are therefore repartitioned
+by their content into the number of partitions in the plan, and sorted by all columns within each partition.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from .run_inputs import RunInputs
 from .statement import query
 
 Call = tuple[Callable[..., Any], bool]
-"""A function, and whether it takes a context."""
+"""A function and whether it takes a context."""
 _PARTITION = "dataframe"
 _GATHERS = re.compile("Exchange|Limit|TakeOrdered|Coalesce|Aggregate|Window")
-"""Operators in Spark's plans that combine rows of several partitions, or need all rows in one."""
+"""Operators in Spark's plans that combine rows from several partitions, or require all rows in one partition."""
 
 
 class DataFrameRun:
-    """One run.
+    """One run of a DataFrame function.
 
     Attributes:
         rows: number of messages read, once known.
-        libraries: description of the function's requirements for tasks, from `for_tasks`; empty if there are none.
+        libraries: the function's requirements for tasks, as returned by `for_tasks`; empty without requirements.
     """
 
     def __init__(
@@ -54,14 +53,14 @@ class DataFrameRun:
         work: Call | str,
         logger: logging.Logger,
     ) -> None:
-        """Prepare.
+        """Create the run.
 
         Args:
             spec: the function.
-            spark: session of the host.
+            spark: the host's session.
             plan: plan to execute.
-            work: the function, or its SQL statement.
-            logger: logger of the function.
+            work: the function or its SQL statement.
+            logger: the function's logger.
         """
         self.rows = 0
         self.libraries = ""
@@ -96,8 +95,8 @@ class DataFrameRun:
             self._write(result)
         elif result is not None:
             raise InvalidConfig(
-                f"{self._spec.details.className} returned {type(result).__name__}; a DataFrame function returns a"
-                " DataFrame, or None"
+                f"{self._spec.details.className} returned {type(result).__name__}: a DataFrame "
+                "function must return a DataFrame or None"
             )
         self.rows = inputs.rows()
 
@@ -127,7 +126,7 @@ class DataFrameRun:
             .options(**as_options(self._spec.security, self._spec.service_url, self._spec.admin_url))
             .option("topic", output)
             .option("compression", compression_of(self._spec))
-            # Plan numbers are reused if the state store was lost or restored, run ids are not.
+            # Unlike run ids, plan numbers are reused if the state store was lost or restored.
             .option("producer.name.prefix", f"{producer_name(self._spec, _PARTITION)}/{number}/{run_id}")
             .option("topic.partitions", self._plan.outputs)
             .save()
@@ -135,10 +134,10 @@ class DataFrameRun:
 
 
 def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
-    """Return a frame whose rows are in the same partitions and order each time it is computed.
+    """Return a frame whose rows have the same partitions and order each time it is computed.
 
-    Rows that were only read and mapped are so already. All others are distributed by content: a shuffle delivers rows
-    in any order, and the bounds of a sort are random samples.
+    This already holds for rows that were only read and mapped. All others are redistributed by content, because a
+    shuffle delivers rows in any order and a sort chooses its bounds by random sampling.
     """
     if _is_as_read(frame):
         return frame
@@ -147,7 +146,7 @@ def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
 
 
 def _is_as_read(frame: DataFrame) -> bool:
-    """Return whether each partition of a frame comes from partitions of the backlog only."""
+    """Return whether each partition of a frame maps to a partition of the backlog, without shuffling."""
     plan = frame._jdf.queryExecution().executedPlan()
     if _GATHERS.search(plan.toString()):
         return False
@@ -156,7 +155,7 @@ def _is_as_read(frame: DataFrame) -> bool:
 
 
 def _content(field: Any) -> Any:
-    """Return the expression by which a column is distributed and sorted."""
+    """Return the expression for distributing and sorting rows by a column."""
     column = col(f"`{field.name.replace('`', '``')}`")
     # Maps, at any depth, can be neither compared nor hashed.
     return to_json(column) if "map<" in field.dataType.simpleString() else column

@@ -1,17 +1,17 @@
-"""Credentials for a function's tasks on other machines: tasks request them from the driver whenever they need them.
+"""Credentials for tasks on other machines, which request them from the driver on demand.
 
-Design: a function's token is a file on its worker's machine that is renewed periodically, and a run may take longer
-than a token is valid. So tasks get, instead of the token, the means to request it: the address of a socket of the
-driver, and a key without which the driver does not answer. They request it at every connection and whenever a broker
-sends a challenge, so they always use the driver's current token. The key goes to the executors with the function's code
-and nowhere else; it grants the function's rights as long as the driver runs. When the driver has ended, requests fail,
-but its tasks end with it, too.
+Design: a function's token is a file on its worker's machine that is renewed periodically, and a run may outlive a
+token. Tasks therefore do not receive the token but the means to request it: the address of a socket of the driver, and
+a key that authenticates their requests. They request the token for every connection and whenever a broker sends a
+challenge, so they always use the driver's current token. The key is sent only to the executors, together with the
+function's code, and grants the function's permissions while the driver runs. Requests fail once the driver has ended,
+but so do its tasks.
 
-Neither key nor token crosses the network in the clear: the task sends random bytes and their HMAC, and the answer is
-sealed with AES-GCM and bound to these bytes, so that old answers cannot be replayed. So this is as secret as Spark's
-channel for code, which can be encrypted in Spark's settings.
+Neither the key nor the token is sent in plaintext: a task sends random bytes and their HMAC, and the response is
+encrypted with AES-GCM and bound to these bytes, which prevents replays. The token is therefore as secret as the
+function's code, whose transfer can be encrypted in Spark's settings.
 
-A client certificate cannot be passed on this way: its files have to exist where the tasks run.
+Client certificates are not supported: their files must exist on the machines that run the tasks.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ANSWER_S = 30.0
-"""Time limit of a driver, which may have to query a server itself."""
+"""Time limit for the driver's response; the driver may have to query a server itself."""
 _CONNECT_S = 5.0
 _THREADS = 8
 _WAITING_MAX = 512
-"""Maximum concurrent tasks; requests of others are dropped, and retried."""
+"""Maximum number of waiting requests; further requests are dropped, and the tasks retry."""
 _HALF_BYTES = 32
 _RANDOM_BYTES = 16
 _QUESTION_BYTES = _RANDOM_BYTES + hashlib.sha256().digest_size
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Key(NamedTuple):
-    """The key shared by driver and tasks, in two halves: for requests, and for answers."""
+    """Key shared by the driver and its tasks: one half for requests, one for responses."""
 
     asking: bytes
     sealing: bytes
@@ -68,18 +68,18 @@ class _Key(NamedTuple):
         return cls(both[:_HALF_BYTES], both[_HALF_BYTES:])
 
     def question(self, random: bytes) -> bytes:
-        """Return the request of a task that has the key."""
+        """Return a task's request, signed with the key."""
         return random + hmac.digest(self.asking, random, "sha256")
 
     def cipher(self) -> AESGCM:
-        """Return the cipher for answers."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only needed for clusters
+        """Return the cipher for responses."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # needed only on clusters
 
         return AESGCM(self.sealing)
 
 
 class CredentialsServer:
-    """The driver's side, for one function.
+    """Serves the driver's credentials to the tasks of one function.
 
     Attributes:
         security: security settings for tasks.
@@ -102,7 +102,7 @@ class CredentialsServer:
         )
 
     def _take(self, connection: socket.socket, question: bytes) -> None:
-        """Answer a request on a thread, if it is signed with the key and there is capacity."""
+        """Answer a request on a thread if its signature is valid and a thread is available."""
         random = question[:_RANDOM_BYTES]
         if not hmac.compare_digest(question, self._key.question(random)) or not self._waiting.acquire(blocking=False):
             connection.close()
@@ -113,7 +113,7 @@ class CredentialsServer:
             connection.close()
 
     def _answer(self, connection: socket.socket, random: bytes, deadline: float) -> None:
-        """Send the answer, unless the task has stopped waiting or the driver is ending; close the connection."""
+        """Send the response unless the task has stopped waiting or the driver is stopping; close the connection."""
         try:
             with contextlib.suppress(OSError), connection:
                 if time.monotonic() < deadline and not self._is_closed:
@@ -129,24 +129,24 @@ class CredentialsServer:
             shown = b64encode(self._credentials.data()).decode()
             return {"data": shown, "headers": self._credentials.headers()}
         except MagnetarError as error:
-            _log.warning("tasks ask for credentials, and there are none: %s", error)
+            _log.warning("cannot provide credentials to tasks: %s", error)
             return {"error": str(error)}
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering requests."""
         self._questions.close()
         self._is_closed = True
-        self._answering.shutdown(wait=False)  # not cancelled, because each connection must still be closed
+        self._answering.shutdown(wait=False)  # not cancelled, because each task must close its connection
 
 
 class DriverAuthentication(Authentication):
-    """The tasks' side: presents the driver's current credentials."""
+    """Authentication plugin for tasks, which presents the driver's current credentials."""
 
     def __init__(self, params: str) -> None:
-        """Prepare; nothing is requested yet.
+        """Create the plugin without requesting credentials.
 
         Args:
-            params: of `CredentialsServer.security`.
+            params: parameters from `CredentialsServer.security`.
 
         Raises:
             InvalidConfig: the params are invalid.
@@ -156,14 +156,16 @@ class DriverAuthentication(Authentication):
             self.method = str(where["method"])
             self._address, self._key = (str(where["host"]), int(where["port"])), _Key.of(str(where["key"]))
         except (ValueError, KeyError, TypeError):
-            raise InvalidConfig("this plugin is for tasks of Spark functions, whose driver gives its params") from None
+            raise InvalidConfig(
+                "this plugin is only for tasks of Spark functions, whose driver supplies its parameters"
+            ) from None
 
     def data(self) -> bytes:
-        """Return the driver's credentials for a broker; see `Authentication.data`."""
+        """Same as `Authentication.data`, with the driver's credentials."""
         return b64decode(self._ask()["data"])
 
     def headers(self) -> dict[str, str]:
-        """Return the driver's credentials for a REST interface; see `Authentication.headers`."""
+        """Same as `Authentication.headers`, with the driver's credentials."""
         return dict(self._ask()["headers"])
 
     def _ask(self) -> dict[str, Any]:
@@ -176,7 +178,7 @@ class DriverAuthentication(Authentication):
             raise self._lost(str(error) or type(error).__name__) from error
         answer = self._opened(sealed, random)
         if "error" in answer:
-            raise CredentialsUnavailable(f"in the driver: {answer['error']}")
+            raise CredentialsUnavailable(f"error in the driver: {answer['error']}")
         return answer
 
     def _opened(self, sealed: bytes, random: bytes) -> dict[str, Any]:
@@ -185,18 +187,20 @@ class DriverAuthentication(Authentication):
         try:
             return dict(json.loads(self._key.cipher().decrypt(sealed[:_IV_BYTES], sealed[_IV_BYTES:], random)))
         except (InvalidTag, ValueError) as error:
-            raise self._lost("its answer is not for this question" if sealed else "it ended the connection") from error
+            raise self._lost(
+                "the response does not match the request" if sealed else "the driver closed the connection"
+            ) from error
 
     def _lost(self, why: object) -> ConnectionLost:
         host, port = self._address
         return ConnectionLost(
-            f"the driver at {host}:{port} does not tell what to show ({why}); does it still run, and do executors reach"
-            " it?"
+            f"the driver at {host}:{port} did not return credentials ({why}); is it still running and "
+            "reachable from the executors?"
         )
 
 
 def _received(connection: socket.socket, bytes_max: int, timeout_s: float) -> bytes:
-    """Read until the other side closes or ``bytes_max`` have arrived. Raises TimeoutError, OSError."""
+    """Read until the peer closes the connection or ``bytes_max`` bytes have arrived. Raises TimeoutError, OSError."""
     deadline = time.monotonic() + timeout_s
     received = b""
     while len(received) < bytes_max:

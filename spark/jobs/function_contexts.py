@@ -1,7 +1,7 @@
-"""The contexts of Spark functions: of a message function in a task, of a DataFrame function in the driver.
+"""Contexts of Spark functions: of message functions in tasks, and of DataFrame functions in the driver.
 
-Operations that cannot be done exactly once from a task are rejected, with an alternative: state and publishing belong
-to instances that keep running, while a task may be retried anywhere.
+Operations that cannot be performed exactly once in a task are rejected with an error that names an alternative. State
+and publishing require a long-running instance, while a task may be retried on any machine.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
-    raise InvalidConfig(f"{what} is not possible with runtimeEnv spark, where a task may be tried again; {remedy}")
+    raise InvalidConfig(f"{what} is not supported with runtimeEnv spark, where tasks may be retried: {remedy}")
 
 
 class NothingOutside:
-    """Rejects publishing and acknowledging from a task."""
+    """Rejects publishing and acknowledging in tasks."""
 
     def publish(self, request: PublishRequest) -> None:
-        """Reject."""
+        """Raise an error, as tasks cannot do this."""
         _refuse(f"publishing to {request.topic}", "return the output, or use runtimeEnv process")
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """Reject."""
-        _refuse("acknowledging a message", "the run acknowledges its input when its outputs are stored")
+        """Raise an error, as tasks cannot do this."""
+        _refuse("acknowledging a message", "the run acknowledges its input once its outputs are stored")
 
 
 class MessageContext(FunctionContext):
-    """The context of a message function in a task."""
+    """Context of a message function in a task."""
 
     def _no_state(self, *_: object, **__: object) -> NoReturn:
         _refuse("state", "aggregate in a DataFrame function, or use runtimeEnv process")
@@ -47,29 +47,29 @@ class MessageContext(FunctionContext):
 
 
 class DataFrameContext(RecordedContext):
-    """The context of a DataFrame function.
+    """Context of a DataFrame function.
 
     Attributes:
-        spark: the function's own session: its settings and temporary views are not shared.
+        spark: the function's own session, whose settings and temporary views are not shared.
         run_id: id of this run.
-        run_number: counts the runs of the function; the same if a run is repeated after a failure. Name your output
-            after it and overwrite existing output, so that a repeated run writes nothing twice.
+        run_number: sequential number of the run, unchanged if the run is repeated after a failure. To avoid duplicates,
+            name your output after it and overwrite existing output.
     """
 
     def __init__(
         self, spec: InstanceSpec, spark: SparkSession, logger: logging.Logger, run: tuple[str, int], inputs: RunInputs
     ) -> None:
-        """Prepare for one run, with its id and number."""
+        """Create the context of one run."""
         super().__init__(spec, logger)
         self.spark = spark
         self._inputs = inputs
         self.run_id, self.run_number = run
 
     def table(self, topic: str) -> DataFrame:
-        """Return the backlog of one input, with the columns of the function's first parameter.
+        """Return the backlog of one input, with the same columns as the function's first parameter.
 
         Args:
-            topic: an input, by its full or short name, or by the name of its SQL view.
+            topic: full or short topic name of the input, or its SQL view name.
 
         Raises:
             InvalidConfig: the topic is not an input.
@@ -79,7 +79,8 @@ class DataFrameContext(RecordedContext):
     def __getattr__(self, name: str) -> Any:
         if hasattr(FunctionContext, name):
             raise AttributeError(
-                f"{name} is not possible in a DataFrame function, which has no message at hand; it has"
-                " spark, table, run_id, run_number, get_user_config_value, get_logger and the names"
+                f"{name} is not available in a DataFrame function, which does not process single "
+                "messages: use spark, table, run_id, run_number, get_user_config_value, get_logger or the methods that"
+                " return names"
             )
         raise AttributeError(f"the context of a DataFrame function has no {name}")

@@ -1,6 +1,6 @@
-"""A function whose runs are Spark jobs: loaded in the driver, run over its backlog when triggered.
+"""A function whose runs are Spark jobs: loaded in the driver and run over its backlog when triggered.
 
-One run is a `PlannedRun`; this holds what stays between runs: the code, the subscriptions, and cancellation.
+Each run is a `PlannedRun`. This module keeps the state shared by runs: the code, the subscriptions, and cancellation.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ OpenSession = Callable[[], Session]
 
 
 class SparkFunction:
-    """One function in the driver's process.
+    """A function in the driver's process.
 
     Attributes:
         spec: spec of the function.
-        work: the function in this process and whether it takes a context, or its SQL statement.
-        is_dataframe: whether it takes a DataFrame or is a statement; otherwise it takes single messages.
-        libraries: directory of its installed requirements, or None.
-        owner: name of this driver in plans.
-        open_session: returns the session, starting it if needed.
+        work: the function and whether it takes a context, or its SQL statement.
+        is_dataframe: whether it is a DataFrame function or a statement, not a message function.
+        libraries: directory of installed requirements, or None.
+        owner: this driver's name in plans.
+        open_session: returns the session, and starts it if needed.
         logger: writes to the function's log.
         cancelled: set when the current run must stop.
     """
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> None:
-        """Load the function and create its subscriptions; no session is needed for that.
+        """Load the function and create its subscriptions, without a session.
 
         Args:
             spec: the function.
-            open_session: called by the first run, on its thread.
+            open_session: called by the first run on the run's thread.
             installer: installs requirements; None to reject packages with requirements.
 
         Raises:
-            FunctionLoadError: the function does not exist, or is of a kind that Spark cannot run.
+            FunctionLoadError: the function does not exist, or Spark cannot run functions of its kind.
             MagnetarError: the broker does not answer.
             Exception: raised by the function's code.
         """
@@ -102,7 +102,8 @@ class SparkFunction:
             return None
         if installer is None:
             raise FunctionLoadError(
-                f"the package has a {requirements.name}, and nothing is installed here; put the modules into it"
+                f"the package contains {requirements.name}, but this runtime does not install "
+                "requirements: include the modules in the package"
             )
         return replace(installer, tenant=self.spec.details.tenant).install(requirements)
 
@@ -124,14 +125,14 @@ class SparkFunction:
 
     @property
     def is_statement(self) -> bool:
-        """Whether Spark can validate it before a run."""
+        """Whether the function is a SQL statement, which Spark can validate before a run."""
         return isinstance(self.work, str)
 
     def check(self, session: Session) -> None:
-        """Make Spark analyse the statement; does nothing for code.
+        """Make Spark analyze the statement; do nothing if the function is code.
 
         Raises:
-            InvalidConfig: it cannot be run; with the reason in one line.
+            InvalidConfig: the statement cannot be run; the message is a one-line reason.
         """
         if isinstance(self.work, str):
             from .statement import check_query
@@ -139,7 +140,7 @@ class SparkFunction:
             check_query(session.spark, self.spec, self.work)
 
     def close(self) -> None:
-        """Release libraries shared with other functions of this process; it must not be run any more."""
+        """Release libraries shared with other functions of this process; the function must not run afterwards."""
         LIBRARIES.release(self.spec.function_name)
         if self._credentials is not None:
             self._credentials.close()
@@ -148,16 +149,16 @@ class SparkFunction:
             self._installed.release()
 
     def spec_for_tasks(self, context: SparkContext) -> InstanceSpec:
-        """Return the spec for tasks: on other machines they request credentials from this driver."""
+        """Return the spec for tasks, which request credentials from this driver if they run on other machines."""
         credentials = self.spec.credentials
         if credentials.method in ("none", "tls") or runs_here(context):
             return self.spec
-        if self._credentials is None:  # a single one for all runs, so that functions loaded in workers stay
+        if self._credentials is None:  # shared by all runs, so that functions remain loaded in workers
             self._credentials = CredentialsServer(str(context.getConf().get("spark.driver.host")), credentials)
         return replace(self.spec, security=self._credentials.security)
 
     def _begin(self) -> None:
-        """Fence drivers of an earlier incarnation, which may hang, and create the subscriptions."""
+        """Fence drivers of earlier incarnations, which may hang, and create the subscriptions."""
         metadata = self.spec.metadata
         with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
             done = (
@@ -172,10 +173,10 @@ class SparkFunction:
         for topic, given in self.spec.details.source.inputSpecs.items():
             if given.isRegexPattern:
                 raise FunctionLoadError(
-                    f"input {topic!r} is a pattern, which runtimeEnv spark does not support; name the topics"
+                    f"input {topic!r} is a pattern, which runtimeEnv spark does not support: list the topics"
                 )
         if not self.spec.state_url:
-            raise FunctionLoadError("a Spark function needs a state store for its plans: set stateStorageServiceUrl")
+            raise FunctionLoadError("a Spark function requires a state store for its plans: set stateStorageServiceUrl")
 
     def subscriptions(self) -> list[Subscription]:
         """Return the subscriptions of all inputs, one per partition.
@@ -195,15 +196,15 @@ class SparkFunction:
         return list(found.values())
 
     def run(self, run_id: str, report: Report, due_ms: int = 0) -> RunProgress:
-        """Process the backlog and return how the run ended; blocking.
+        """Process the backlog and return the final progress; blocking.
 
-        An unfinished plan of an earlier run is finished first, exactly as it was stored; if it belongs to this very
-        run, nothing else is done.
+        An unfinished plan of an earlier run is completed first, exactly as stored. If the plan belongs to this run, the
+        run ends after it.
 
         Args:
             run_id: id of the run.
-            report: called with the progress, from any thread.
-            due_ms: time of the trigger that it serves, 0 for none.
+            report: called with the progress from any thread.
+            due_ms: time of the trigger that started the run, 0 for none.
         """
         self.cancelled.clear()
         run = PlannedRun(self, run_id, report, due_ms)
@@ -214,7 +215,7 @@ class SparkFunction:
             self._stop_jobs = None
 
     def unfinished(self) -> str:
-        """Return the id of a run that an earlier driver began and did not end, or an empty text.
+        """Return the id of a run that an earlier driver started but did not finish, or an empty string.
 
         Raises:
             MagnetarError: the state store does not answer.
@@ -223,18 +224,18 @@ class SparkFunction:
             return RunRequest(tables, self.spec).find()
 
     def history(self) -> History:
-        """Return the latest ended runs, of this driver and earlier ones.
+        """Return the latest finished runs of this driver and earlier ones.
 
         Raises:
             MagnetarError: the state store does not answer.
         """
         with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
             history = RunHistory(tables, self.spec).load(cron_of(self.spec.details), now_ms())
-            # An active run here serves the trigger that it was begun for.
+            # An active run serves the trigger that started it.
             return replace(history, served_ms=max(history.served_ms, RunRequest(tables, self.spec).due()))
 
     def remember(self, run: EndedRun, due_ms: int) -> None:
-        """Store a run that ended with an earlier driver, which could not store it.
+        """Store a run that an earlier driver could not store because it ended first.
 
         Raises:
             MagnetarError: the state store does not answer.
@@ -244,12 +245,12 @@ class SparkFunction:
             RunRequest(tables, self.spec).give_up(run.run_id)
 
     def cancel(self) -> None:
-        """Stop the current run within a second, if there is one; from any thread. Its plan is kept."""
+        """Stop any current run within a second, and keep its plan; can be called from any thread."""
         self.cancelled.set()
         stop_jobs = self._stop_jobs
         if stop_jobs is not None:
             stop_jobs()
 
     def lag(self) -> int:
-        """Return the number of entries waiting for a run, -1 if unknown."""
+        """Return the number of entries waiting for a run, or -1 if unknown."""
         return backlog_entries(self.spec)

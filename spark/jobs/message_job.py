@@ -1,4 +1,4 @@
-"""The job of a message function: its plan's tasks as an RDD with one range per partition."""
+"""Spark job of a message function: the plan's tasks as an RDD with one range per partition."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class _Listing(AccumulatorParam[list[TaskResult]]):
-    """Accumulator of task results, one for each task that succeeded."""
+    """Accumulator of task results, with one result per successful task."""
 
     def zero(self, value: list[TaskResult]) -> list[TaskResult]:
         """Return the initial value."""
         return []
 
     def addInPlace(self, value1: list[TaskResult], value2: list[TaskResult]) -> list[TaskResult]:
-        """Return both."""
+        """Return both lists, concatenated."""
         value1.extend(value2)
         return value1
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The callable that Spark pickles and runs for each partition."""
+    """Callable that Spark pickles and runs for each partition."""
 
     shipment: Broadcast[Shipment]
     results: Accumulator[list[TaskResult]]
@@ -48,14 +48,14 @@ class _Work:
 
 
 class MessageJob:
-    """One Spark job for the tasks of a plan.
+    """A Spark job for the tasks of a plan.
 
     Attributes:
         results: results of finished tasks; grows while `run` executes in another thread.
     """
 
     def __init__(self, context: SparkContext, shipment: Shipment, plan: Plan, *, is_repeated: bool) -> None:
-        """Prepare; a repeated plan is one that an earlier job may have begun."""
+        """Create the job; ``is_repeated`` if an earlier job may have started the plan."""
         self.results: list[TaskResult] = []
         self._context = context
         self._plan = plan
@@ -64,10 +64,10 @@ class MessageJob:
         self._accumulator: Any = context.accumulator(self.results, _Listing())
 
     def run(self) -> None:
-        """Run all tasks to their end.
+        """Run all tasks to completion.
 
         Raises:
-            Py4JError: the job failed, or was cancelled.
+            Py4JError: the job failed or was cancelled.
         """
         tasks = self._plan.tasks
         shipment = self._context.broadcast(self._shipment)

@@ -1,12 +1,13 @@
-"""One run of a Spark function, from its plan to the acknowledged input.
+"""A run of a Spark function, from its plan to the acknowledgement of its input.
 
-    planning    finish an earlier run's plan, then read the subscriptions' positions and split the backlog into tasks
-    running     the plan is stored; its job runs
-    committing  the outputs are stored: record it beside the plan, then move the subscriptions
+    planning    complete the plan of an earlier run, then read the subscription positions and split the backlog
+    running     with the plan stored, run its job
+    committing  with the outputs stored, mark the plan as done, then move the subscriptions
 
-Whatever happens at any point, the next run continues from what is stored: an unfinished plan is repeated unchanged, a
-finished one moves the subscriptions again, which has no effect if they are there already. A driver whose function was
-taken over finds another version of the plan, within a second while its job runs, and stops.
+After a failure at any point, the next run continues from the stored state: it repeats an unfinished plan unchanged, and
+for a finished plan it moves the subscriptions again, which has no effect if they have been moved already. When another
+driver takes over the function, the previous one detects the changed plan version within a second while its job runs,
+and stops.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ if TYPE_CHECKING:
 
 FENCE_PERIOD_S = 1.0
 NO_EXECUTORS_S = 5.0
-"""Time for a cluster to start executors before the status reports that it waits for them."""
+"""Time for a cluster to start executors before the status reports that the run is waiting for them."""
 
 
 class PlannedRun:
-    """Executes one run; for one thread, except `stop_jobs`."""
+    """Executes one run. Not thread-safe, except `stop_jobs`."""
 
     def __init__(
         self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0
     ) -> None:
-        """Prepare.
+        """Create the run.
 
         Args:
-            function: function to run.
+            function: the function.
             run_id: id of the run.
             report: called with the progress.
-            due_ms: time of the trigger that it serves, 0 for none.
+            due_ms: time of the trigger that started the run, 0 for none.
         """
         self._due_ms = due_ms
         self._function = function
@@ -66,23 +67,23 @@ class PlannedRun:
         self._fence_due_s = 0.0
         self._began_s = 0.0
         self._planned = 0  # tasks of the current plan
-        self._before = Work()  # of the earlier plan that was finished first
+        self._before = Work()  # of the earlier plan that was completed first
         self._tag = f"magnetar {function.spec.key}"
         self._context: SparkContext | None = None
         self._session: Session | None = None
 
     def stop_jobs(self) -> None:
-        """Cancel the current jobs; from any thread."""
+        """Cancel the current jobs; can be called from any thread."""
         if self._context is not None:
             self._context.cancelJobsWithTag(self._tag)
 
     def run(self) -> RunProgress:
-        """Execute the run; errors are in the result."""
+        """Execute the run; errors are reported in the result."""
         with contextlib.closing(TableClient(*self._spec.state_store)) as tables:
             request = RunRequest(tables, self._spec)
             began_ms = now_ms()
             end = self._guarded(tables, request, began_ms)
-            # In this order: a driver that dies between the two leaves a run that is recorded, and is started again.
+            # In this order: if the driver dies in between, the run is recorded and will be restarted.
             self._remember(tables, ended_run(end, request.started_ms or began_ms, now_ms()), request.due_ms)
             if end.stage != "cancelled":  # the function may continue elsewhere
                 request.forget()
@@ -92,7 +93,7 @@ class PlannedRun:
         try:
             RunHistory(tables, self._spec).add(run, due_ms or self._due_ms)
         except MagnetarError as error:
-            self._say(f"run {run.run_id} has ended and is not in the history of runs: {error}")
+            self._say(f"cannot add finished run {run.run_id} to the run history: {error}")
 
     def _guarded(self, tables: TableClient, request: RunRequest, began_ms: int) -> RunProgress:
         try:
@@ -106,7 +107,7 @@ class PlannedRun:
             return self._end("failed", str(error))
         except MagnetarError as error:
             return self._end("failed", f"{type(error).__name__}: {error}")
-        except Exception as error:  # noqa: BLE001  from Spark, or our own: it is shown in the status
+        except Exception as error:  # noqa: BLE001  any error is reported in the status
             return self._end("failed", f"{format_error(error)}")
         return self._end("done")
 
@@ -121,7 +122,7 @@ class PlannedRun:
         planner = Planner(self._spec, store, self._say, self._check_cancelled)
         unfinished = record.open_plan
         if unfinished is not None:
-            self._say(f"plan {unfinished.number} of run {unfinished.run_id} is not done and is run again as it is")
+            self._say(f"repeating unfinished plan {unfinished.number} of run {unfinished.run_id} unchanged")
             self._execute(store, planner.unfinished(unfinished), subscriptions, is_repeated=True)
             if unfinished.run_id == self._progress.run_id:
                 return
@@ -132,7 +133,7 @@ class PlannedRun:
         if not backlogs:
             return
         plan = planner.plan(backlogs, self._progress.run_id, cores_of(self._open()))
-        # Before anything is published: from here on every driver that loads this plan repeats it exactly.
+        # Stored before anything is published: every driver that loads this plan repeats it exactly.
         store.begin(plan)
         self._execute(store, plan, subscriptions, is_repeated=False)
 
@@ -146,13 +147,13 @@ class PlannedRun:
     def _execute(
         self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription], *, is_repeated: bool
     ) -> None:
-        """Run a stored plan, store that it is done, and move the subscriptions."""
+        """Run a stored plan, mark it as done, and move the subscriptions."""
         context = self._open()
         output = self._spec.details.sink.topic
         if output and not self._deduplicate(output) and is_repeated:
             self._say(
-                f"deduplication of {output} was off, and is on again: what plan {plan.number} had published before may"
-                " be there twice"
+                f"re-enabled deduplication of {output}, which was disabled: outputs already published "
+                f"by plan {plan.number} may be duplicated"
             )
         self._began_s = time.monotonic()
         self._planned = len(plan.tasks)
@@ -167,13 +168,13 @@ class PlannedRun:
         self._check_outputs(plan)
         self._count(work)
         self._tell(stage="committing", tasks_done=self._progress.tasks_total)
-        # In this order: a driver that dies between the two leaves a finished plan, and the next run moves the
-        # subscriptions. In the opposite order, entries could be acknowledged whose plan is run again.
+        # In this order: if the driver dies in between, the plan is done and the next run moves the subscriptions. In
+        # the opposite order, acknowledged entries could belong to a plan that is repeated.
         store.finish()
         self._move(store, subscriptions)
 
     def _deduplicate(self, output: str) -> bool:
-        """Enable deduplication of the output topic; return whether it was enabled already."""
+        """Enable deduplication of the output topic, and return whether it was already enabled."""
         return with_retries(
             lambda: switch_on(self._spec.admin_url, output, self._spec.credentials), self._check_cancelled
         )
@@ -184,9 +185,9 @@ class PlannedRun:
         if output and not self._deduplicate(output):
             raise failed_with(
                 plan,
-                f"deduplication of {output} was switched off while the run wrote to it, which the deletion of a topic"
-                " does too: outputs may be gone, or be there twice; functions reset-cursor to where they are to be"
-                " made again",
+                f"deduplication of {output} was disabled while the run was writing to it, possibly "
+                "because the topic was deleted: outputs may be missing or duplicated; to produce "
+                "them again, use functions reset-cursor",
             )
 
     def _run_messages(self, context: SparkContext, store: PlanStore, plan: Plan, is_repeated: bool) -> Work:
@@ -204,7 +205,7 @@ class PlannedRun:
             raise failed_with(plan, bad.text, bad.is_user_error)
         self._judge(failure, plan)
         if len(job.results) != len(plan.tasks):
-            raise failed_with(plan, f"{len(job.results)} of {len(plan.tasks)} tasks reported an end")
+            raise failed_with(plan, f"only {len(job.results)} of {len(plan.tasks)} tasks reported a result")
         return _work_of(job)[0]
 
     def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
@@ -219,28 +220,28 @@ class PlannedRun:
         jobs = JobProgress(context, self._tag)
         self._judge(self._watch(context, run.run, lambda: self._look(store, jobs.look())), plan)
         work = jobs.look()
-        return replace(work, rows=run.rows or work.rows)  # the function need not read the whole frame
+        return replace(work, rows=run.rows or work.rows)  # the function need not read the entire frame
 
     def _watch(self, context: SparkContext, run: Callable[[], None], look: Callable[[], bool]) -> Exception | None:
-        """Run a job to its end, and return its exception: its meaning depends on why the job ended."""
+        """Run a job and return its exception, whose meaning depends on why the job ended."""
         try:
             with watched(context, self._tag, look):
                 run()
-        except Exception as error:  # noqa: BLE001  from py4j, or any error of user code
+        except Exception as error:  # noqa: BLE001  py4j and user code may raise anything
             return error
         return None
 
     def _judge(self, failure: Exception | None, plan: Plan) -> None:
-        """Raise if a job failed, was cancelled or fenced."""
+        """Raise if a job failed, was cancelled or was fenced."""
         self._check_cancelled()
         if self._is_fenced:
-            raise RunFenced(f"another driver has taken over plan {plan.number}; this run ends here, that one goes on")
+            raise RunFenced(f"another driver has taken over plan {plan.number} and continues it; this run has ended")
         if failure is not None:
             what, is_dataframe = self._spec.details.className, self._function.is_dataframe
             raise failed_job(plan, failure, what, runs_user_code=is_dataframe) from failure
 
     def _look(self, store: PlanStore, work: Work, is_over: bool = False) -> bool:
-        """Report the progress of the job; return whether it must be cancelled. Called on the watching thread."""
+        """Report the progress of the job, and return whether to cancel it. Called on the watching thread."""
         self._count(work)
         if is_over or self._function.cancelled.is_set():
             return True
@@ -262,11 +263,11 @@ class PlannedRun:
         )
 
     def _move(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> None:
-        """Acknowledge what the finished plans have read on each subscription."""
+        """Acknowledge the entries read by finished plans on each subscription."""
         for topic, end in store.record.ends.items():
             subscription = subscriptions.get(topic)
             if subscription is not None and not subscription.move(end, store.check):  # the input may have been removed
-                self._say(f"{topic} was deleted meanwhile, after all that this run planned of it had been read")
+                self._say(f"{topic} was deleted after this run had read all of its planned entries")
 
     def _check_cancelled(self) -> None:
         if self._function.cancelled.is_set():
@@ -293,7 +294,7 @@ class PlannedRun:
 
 
 def _work_of(job: MessageJob) -> tuple[Work, bool]:
-    """Return the progress of a job, and whether one of its tasks has failed permanently."""
+    """Return the progress of a job and whether one of its tasks has failed permanently."""
     results = list(job.results)
     work = Work(
         tasks_done=len(results),

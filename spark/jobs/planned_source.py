@@ -1,4 +1,4 @@
-"""The data source that reads exactly the ranges of a stored plan."""
+"""Data source that reads exactly the ranges of a stored plan."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _RANGES = "ranges"
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a session the active one of this thread: formats are looked up there, whatever session a frame has."""
+    """Make a session active in this thread: Spark looks up formats there, not in a frame's own session."""
     type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def options_of(topics: Sequence[str], tasks: Sequence[Task], service_url: str) -> dict[str, str]:
-    """Return the options for reading the ranges of ``topics`` in ``tasks``; a topic may have none."""
+    """Return the options for reading the ranges of ``topics`` in ``tasks``; a topic may have no ranges."""
     ranges = [(task.wanted.topic, task.wanted.spans) for task in tasks]
     return {"service.url": service_url, "topics": ",".join(topics), _RANGES: json.dumps(ranges)}
 
 
 class PlannedSource(MagnetarSource):
-    """Reads exactly the ranges of a stored plan, however often it is read; an option lists them.
+    """Reads exactly the ranges of a stored plan, which are listed in an option, each time it is read.
 
     Attributes:
         ranges: ranges to read.

@@ -1,8 +1,8 @@
-"""Creates the plan of a run: a new one for the backlog, or an unfinished one, checked against the current topics.
+"""Creates the plan of a run: a new plan for the backlog, or an unfinished plan checked against the current topics.
 
-The backlog begins at the function's durable subscriptions, which are read and moved here too. A consumer is attached
-only for these requests and never receives a message. It is exclusive, so that no other consumer uses the subscription
-meanwhile; besides, a shared one may not acknowledge cumulatively.
+The backlog starts at the positions of the function's durable subscriptions, which this module also reads and moves. It
+attaches a consumer only for these requests and never receives messages. The consumer is exclusive, so that no other
+consumer uses the subscription meanwhile, and because shared consumers cannot acknowledge cumulatively.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _T = TypeVar("_T")
 
 
 class Planner:
-    """Creates plans of one function from the state of its brokers."""
+    """Creates plans for one function from the state of its topics."""
 
     def __init__(
         self, spec: InstanceSpec, store: PlanStore, say: Callable[[str], None], check: Callable[[], None]
     ) -> None:
-        """Prepare.
+        """Create the planner.
 
         Args:
             spec: the function.
-            store: store of its plans.
+            store: plan store of the function.
             say: writes a line to the function's log.
             check: raises once the run is cancelled.
         """
@@ -51,13 +51,14 @@ class Planner:
         self._routes = Routes(spec.service_url, spec.client_security)
 
     def unfinished(self, plan: Plan) -> Plan:
-        """Return a plan left by an earlier run, fitted to the current output topic.
+        """Return the unfinished plan of an earlier run, adapted to the current output topic.
 
-        Partitions added meanwhile get no messages from it, because repeated messages must go to the same partitions as
-        before. A topic that was recreated, or replaced in an update, has none of its messages yet.
+        Partitions added since then receive no messages from the plan, because repeated messages must go to the same
+        partitions. A topic that was recreated, or replaced by an update, does not contain any of the plan's messages
+        yet.
 
         Raises:
-            RunFailed: entries of the plan no longer exist; a task would wait for them.
+            RunFailed: entries of the plan no longer exist, so a task would wait for them forever.
             RunFenced: another driver has taken over.
             MagnetarError: a broker or the state store does not answer.
         """
@@ -67,8 +68,8 @@ class Planner:
         if not output or (plan.outputs <= there and bool(plan.outputs) == bool(there)):
             return plan
         self._say(
-            f"plan {plan.number} was made for an output topic of {plan.outputs} partitions, {output} has {there}: it is"
-            " another topic, and all outputs of the plan are published to it"
+            f"plan {plan.number} was created for an output topic with {plan.outputs} partitions, but "
+            f"{output} has {there}: treating it as a different topic and publishing all outputs of the plan to it"
         )
         fitted = replace(plan, outputs=there)
         self._store.correct(fitted)
@@ -85,12 +86,12 @@ class Planner:
                 holds = "nothing" if there is None else f"{there.start} to {there.end}"
                 raise failed_with(
                     plan,
-                    f"entries {start} to {end} of {topic} were planned and are not all there any more: it holds"
-                    f" {holds}; was it trimmed, or deleted?",
+                    f"entries {start} to {end} of {topic} were planned but no longer all exist: the "
+                    f"topic holds {holds}; was it trimmed or deleted?",
                 )
 
     def backlogs(self, subscriptions: Mapping[str, Subscription]) -> list[TopicRange]:
-        """Return the unread ranges of the subscriptions, without empty topics.
+        """Return the unread range of each subscription, omitting empty topics.
 
         Raises:
             MagnetarError: a broker does not answer.
@@ -101,8 +102,8 @@ class Planner:
             stands = subscription.position(is_known=done is not None)
             if done is not None and stands > done:
                 self._say(
-                    f"the subscription on {topic} stands at {stands}, the last run reached {done}: what lies between"
-                    " was skipped or expired on the broker, and is not processed"
+                    f"the subscription on {topic} is at {stands}, but the last run reached {done}: "
+                    "the entries between them were skipped or expired on the broker and will not be processed"
                 )
             whole = self._backlog(topic, max(stands, done or stands))
             if whole is not None:
@@ -110,12 +111,12 @@ class Planner:
         return wholes
 
     def plan(self, wholes: list[TopicRange], run_id: str, cores: int) -> Plan:
-        """Return a plan that splits backlogs into tasks.
+        """Return a plan that splits the backlogs into tasks.
 
         Args:
             wholes: one range per topic, at least one.
             run_id: id of the run.
-            cores: number of tasks that can run at a time.
+            cores: number of tasks that can run concurrently.
 
         Raises:
             MagnetarError: a broker does not answer.
@@ -146,13 +147,13 @@ class Planner:
 
 @dataclass(frozen=True)
 class Subscription:
-    """One durable subscription on one topic; connects for each call.
+    """A durable subscription on one topic; connects for each call.
 
     Attributes:
         routes: connects to the broker.
-        topic: full name, of a partition if there are any.
+        topic: full topic name; of a partition if the topic is partitioned.
         name: subscription name.
-        from_earliest: whether a new subscription begins at the first message, otherwise after the last one.
+        from_earliest: whether a new subscription starts at the first message rather than after the last one.
     """
 
     routes: Routes
@@ -161,11 +162,11 @@ class Subscription:
     from_earliest: bool
 
     def position(self, *, is_known: bool = False) -> Position:
-        """Return the mark-delete position, creating the subscription and the topic if they are missing.
+        """Return the mark-delete position; create the subscription and the topic if they are missing.
 
         Args:
-            is_known: the topic's progress is known from elsewhere, so a missing subscription was deleted or has
-                expired. It is recreated before all entries, so that none is skipped.
+            is_known: whether the topic's progress is known from another source, so that a missing subscription must
+                have been deleted or expired. It is then recreated at the first entry, so that no entry is skipped.
 
         Raises:
             MagnetarError: the broker did not answer within `retries.RETRY_DEADLINE_S`, or answered with an error.
@@ -173,16 +174,16 @@ class Subscription:
         return self._with_retries(self._position, self.from_earliest or is_known, makes_topic=True)
 
     def move(self, end: Position, check: Callable[[], None]) -> bool:
-        """Acknowledge all entries up to and including ``end``; does nothing if that is done already.
+        """Acknowledge all entries up to and including ``end``; do nothing if they are acknowledged already.
 
         Args:
             end: last processed entry.
-            check: raises if another driver has taken over; called before any change, and again with the consumer
-                attached, so that no subscription in use is moved back.
+            check: raises if another driver has taken over; called before any change and again once the consumer is
+                attached, so that a subscription in use is not moved back.
 
-        Returns: whether the topic exists; it is not recreated.
+        Returns: whether the topic exists; a missing topic is not recreated.
 
-        Raises: as `position`, and exceptions of ``check``.
+        Raises: same as `position`, and exceptions of ``check``.
         """
 
         def move(consumer: BlockingConsumer) -> None:
@@ -209,8 +210,8 @@ class Subscription:
         if position is not None:
             return position
         raise InvalidConfig(
-            f"{consumer.connection.address.physical} does not tell where subscription {self.name} stands on"
-            f" {self.topic}; the bundled broker does, and so does Apache Pulsar from 2.8 on"
+            f"{consumer.connection.address.physical} does not report the position of subscription "
+            f"{self.name} of {self.topic}: use the bundled broker, or Apache Pulsar 2.8 or newer"
         )
 
     def _with_retries(
@@ -221,7 +222,7 @@ class Subscription:
         makes_topic: bool,
         check: Callable[[], None] = lambda: None,
     ) -> _T:
-        """Attach the consumer and run ``work``; retries while the broker is unavailable or the subscription in use."""
+        """Attach the consumer and run ``work``; retry while the broker is unavailable or the subscription is in use."""
 
         def attempt() -> _T:
             try:
@@ -238,8 +239,10 @@ class Subscription:
                     connection.request("closing the consumer", pb.CommandCloseConsumer(consumer_id=CONSUMER_ID))
                     return result
             except ConsumerBusy as error:
-                busy = ConsumerBusy(f"subscription {self.name} of {self.topic} is in use by another consumer; stop it")
-                busy.is_final = False  # it may belong to a dead driver, whose connection the broker will drop soon
+                busy = ConsumerBusy(
+                    f"subscription {self.name} of {self.topic} is in use by another consumer: stop that consumer"
+                )
+                busy.is_final = False  # it may be a dead driver's, whose connection the broker will soon drop
                 raise busy from error
 
         return with_retries(attempt, check)

@@ -1,19 +1,19 @@
-"""Plans: which entries a run reads, and which producer writes their outputs; stored before anything runs.
+"""Plans: the entries that a run reads and the producers of their outputs, stored before the run starts.
 
-Design: the broker drops messages that it already has from a producer, so a repeated run must send the same entries
-under the same names. A plan therefore assigns ranges of entries to names, and is one key of the function's state table.
-Plan n is stored before its job begins; afterwards the same key says that n is done, and which position each input
-reached. Every change names the version that it changes (compare-and-set) and the driver that makes it: a driver that
-takes over an unfinished plan writes its own name to it, and the previous one finds another version there and stops. The
-subscription only follows: it is moved to the position in the key, as often as needed.
+Design: the broker drops duplicate messages of a producer, so a repeated run must send the same entries under the same
+producer names. A plan therefore assigns ranges of entries to names, and is stored in one key of the function's state
+table. Plan n is stored before its job starts; afterwards the same key records that n is done, and the position reached
+by each input. Every change is a compare-and-set that records the driver making it: a driver that takes over an
+unfinished plan writes its own name, and the previous driver then finds another version and stops. The subscription
+follows: it is moved to the recorded position, repeatedly if needed.
 
-Invariant: the ranges of plan n + 1 come after those of plan n, partition by partition. So the sequence ids of a slot
-increase from plan to plan, however many slots a plan has.
+Invariant: in each partition, the ranges of plan n + 1 follow those of plan n. The sequence ids of a slot therefore
+increase from plan to plan, regardless of the number of slots.
 
-A triggered run returns its id before it is planned. So the request itself is stored too, as a key beside the plan's: a
-worker that dies or stops leaves it there, and the instance that takes over continues under the same id, which clients
-may be waiting for. A failed run is over, because its end was reported; so is a run of a function that was changed or
-stopped meanwhile, which has a new record version.
+Triggering a run returns its id before the run is planned, so the request is stored as well, in a second key. If the
+worker dies or stops, the instance that takes over continues the run under the same id, for which clients may be
+waiting. A failed run is not continued, because its failure was reported; nor is a run of a function that was changed or
+stopped meanwhile, whose record version has changed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from .retries import with_retries
 KEY = b"__spark_plan__"
 REQUEST_KEY = b"__spark_run__"
 ATTEMPTS_MAX = 6
-"""Starts of one run: a run that ends its worker each time is not retried further until it is triggered again."""
+"""Maximum number of starts of a run, so that a run that crashes its worker is not retried forever."""
 ENTRIES_PER_TASK = 1_000
-"""Enough that the start of a task is comparatively cheap, and few enough that progress is visible."""
+"""Large enough to outweigh the cost of starting a task, and small enough to make progress visible."""
 TASKS_MAX = 1_000
-"""Maximum number of tasks of a run, unless configured."""
+"""Default maximum number of tasks of a run."""
 
 
-RESET_REMEDY = "functions reset-cursor lets the function begin with what there is"
-"""What users of a function can do about planned entries that no longer exist."""
+RESET_REMEDY = "use functions reset-cursor to start from the entries that still exist"
+"""Remedy for planned entries that no longer exist."""
 
 
 class RunFenced(MagnetarError):
@@ -54,10 +54,10 @@ class RunFenced(MagnetarError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A range of entries, and the producer of their outputs.
+    """A range of entries and the producer of their outputs.
 
     Attributes:
-        slot: determines, with the topic, the name of the task's producer.
+        slot: number that, together with the topic, determines the name of the task's producer.
         wanted: range to read.
     """
 
@@ -71,9 +71,9 @@ class Plan:
 
     Attributes:
         number: plan number; the first plan of a function is 1.
-        run_id: run that it was made for.
+        run_id: id of the run that the plan was created for.
         tasks: ranges to read, in order.
-        outputs: partitions of the output topic; 0 if it is not partitioned or absent.
+        outputs: number of partitions of the output topic; 0 without an output topic or partitions.
         shuffles: number of Spark's shuffle partitions.
     """
 
@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def ends(self) -> dict[str, Position]:
-        """The last entry of each topic that is read."""
+        """Last entry to read of each topic."""
         ends: dict[str, Position] = {}
         for task in self.tasks:
             ends[task.wanted.topic] = max(task.wanted.end, ends.get(task.wanted.topic, task.wanted.end))
@@ -94,14 +94,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The value of the key: a plan, and whether it is done.
+    """Value of the key: a plan and whether it is done.
 
     Attributes:
-        incarnation: the function's incarnation; records of an earlier one are void.
+        incarnation: the function's incarnation; records of earlier incarnations are void.
         owner: the driver that wrote it.
-        plan: the latest plan; None before the first of this incarnation.
-        is_done: whether its outputs are stored.
-        ends: positions reached by finished plans, by topic.
+        plan: latest plan, or None before the first plan of this incarnation.
+        is_done: whether the outputs of the plan are stored.
+        ends: positions reached by finished plans, keyed by topic.
     """
 
     incarnation: str
@@ -112,7 +112,7 @@ class Record:
 
     @property
     def open_plan(self) -> Plan | None:
-        """The plan if it is not done, or None."""
+        """The plan if it is not done, otherwise None."""
         return None if self.is_done else self.plan
 
 
@@ -123,9 +123,9 @@ def make_tasks(
 
     Args:
         backlog: one range for each topic that has entries.
-        cores: number of tasks that can run at a time.
+        cores: number of tasks that can run concurrently.
         min_tasks: minimum set by the user, or None.
-        is_ordered: make each topic one task, which keeps its order.
+        is_ordered: whether to create one task per topic, to preserve its order.
     """
     if not backlog:
         return ()
@@ -169,7 +169,7 @@ def decode(data: bytes) -> Record:
     """Decode a record encoded by `encode`.
 
     Raises:
-        ProtocolError: it is invalid.
+        ProtocolError: the record is invalid.
     """
     try:
         content = json.loads(zlib.decompress(data))
@@ -193,31 +193,31 @@ def decode(data: bytes) -> Record:
         )
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise ProtocolError(
-            f"key {KEY.decode()} of the function's state is not a plan of this version ({error}): finish the run with"
-            " the version that began it, or delete and recreate the function"
+            f"key {KEY.decode()} of the function's state is not a plan that this version can read "
+            f"({error}): finish the run with the version that started it, or delete and recreate the function"
         ) from error
 
 
 def _is_newer(incarnation: str, than: str) -> bool:
-    """Return whether an incarnation began with a later cursor reset of the same function."""
+    """Return whether an incarnation started with a later cursor reset of the same function."""
     function, _, reset = incarnation.rpartition("/")
     other, _, other_reset = than.rpartition("/")
     return function == other and reset.isdigit() and other_reset.isdigit() and int(reset) > int(other_reset)
 
 
 class PlanStore:
-    """The plan key of one function, changed by compare-and-set; blocking, for one thread (except `is_fenced`).
+    """The plan key of one function, changed by compare-and-set. Blocking; not thread-safe, except `is_fenced`.
 
     Attributes:
-        record: stored record, as far as it belongs to this incarnation of the function.
+        record: stored record, if it belongs to this incarnation of the function.
     """
 
     def __init__(self, client: TableClient, table: str, *, incarnation: str, owner: str) -> None:
-        """Prepare; call `load` first.
+        """Create the store; call `load` before other methods.
 
         Args:
             client: client of the state store.
-            table: table of the function.
+            table: state table of the function.
             incarnation: incarnation of the function.
             owner: unique name of this driver.
         """
@@ -230,15 +230,15 @@ class PlanStore:
 
     @property
     def next_number(self) -> int:
-        """Number of the next plan; numbers continue over the incarnations of a function."""
+        """Number of the next plan; numbers continue across incarnations."""
         return self._last_number + 1
 
     def load(self) -> Record:
-        """Read the key, and take over an unfinished plan of another driver.
+        """Read the key and take over an unfinished plan of another driver.
 
         Raises:
-            RunFenced: another driver did so at the same moment, or the function has a newer incarnation.
-            StateStoreUnavailable, StateStoreFailed: it cannot be read or written.
+            RunFenced: another driver took it over concurrently, or the function has a newer incarnation.
+            StateStoreUnavailable, StateStoreFailed: the key cannot be read or written.
         """
         if self.claim().open_plan is not None:
             # Writing our name changes the key's version: the previous driver fails at its next compare-and-set.
@@ -246,9 +246,9 @@ class PlanStore:
         return self.record
 
     def claim(self) -> Record:
-        """Read the key, and void the record of an earlier incarnation of the function, whose driver may still run.
+        """Read the key and void the record of an earlier incarnation, whose driver may still be running.
 
-        Raises: as `load`.
+        Raises: same as `load`.
         """
         version, data = with_retries(self._read)
         if data is None:
@@ -261,19 +261,19 @@ class PlanStore:
             self.record = found
         elif _is_newer(found.incarnation, self.record.incarnation):
             raise RunFenced(
-                f"the function's cursors were reset, and driver {found.owner} has started over: this driver ends"
+                f"the function's cursors were reset and driver {found.owner} has started over; this driver is stopping"
             )
         else:
-            # The plan only stays for its number: producers are named after it, and names must not be reused.
+            # The plan is kept only for its number, which is part of producer names that must not be reused.
             self._put(replace(self.record, plan=found.plan))
         return self.record
 
     def begin(self, plan: Plan) -> None:
-        """Store a plan to be run next.
+        """Store the plan to run next.
 
         Raises:
-            RunFenced: another driver stored one.
-            StateStoreUnavailable, StateStoreFailed, StateRefused: it cannot be stored.
+            RunFenced: another driver stored a plan.
+            StateStoreUnavailable, StateStoreFailed, StateRefused: the plan cannot be stored.
         """
         assert self.record.is_done
         assert plan.number == self.next_number
@@ -283,15 +283,15 @@ class PlanStore:
     def correct(self, plan: Plan) -> None:
         """Replace the unfinished plan.
 
-        Raises: as `begin`.
+        Raises: same as `begin`.
         """
         assert self.record.open_plan is not None
         self._put(replace(self.record, plan=plan))
 
     def finish(self) -> None:
-        """Store that the plan is done, and the position reached by each input.
+        """Mark the plan as done, and store the position reached by each input.
 
-        Raises: as `begin`.
+        Raises: same as `begin`.
         """
         plan = self.record.open_plan
         assert plan is not None
@@ -299,7 +299,7 @@ class PlanStore:
         self._put(replace(self.record, owner=self._owner, is_done=True, ends=ends))
 
     def is_fenced(self) -> bool:
-        """Return whether another driver has changed the key meanwhile; False if that cannot be determined now."""
+        """Return whether another driver has changed the key; False if that cannot be determined at the moment."""
         try:
             return self._read()[0] != self._version
         except MagnetarError:
@@ -309,15 +309,15 @@ class PlanStore:
         """Check that no other driver has changed the key.
 
         Raises:
-            RunFenced: another driver has.
-            StateStoreUnavailable, StateStoreFailed: that cannot be determined.
+            RunFenced: another driver has changed it.
+            StateStoreUnavailable, StateStoreFailed: the key cannot be read.
         """
         version, data = with_retries(self._read)
         if version != self._version:
             raise self._fenced(data)
 
     def _read(self) -> tuple[int, bytes | None]:
-        """Return version and content of the key; 0 and None if it is missing."""
+        """Return the version and content of the key, or 0 and None if it is missing."""
         [value] = self._client.read(self._table, [KEY])
         return (0, None) if value is None else (value.version, value.data)
 
@@ -328,7 +328,7 @@ class PlanStore:
             try:
                 return self._client.put(self._table, KEY, data, self._version)
             except BadVersion:
-                # Our own change, whose answer was lost, or another driver's.
+                # Either our own change, whose response was lost, or another driver's.
                 version, stored = self._read()
                 if stored == data:
                     return version
@@ -338,22 +338,20 @@ class PlanStore:
         self.record = record
 
     def _fenced(self, data: bytes | None) -> RunFenced:
-        other = f"driver {decode(data).owner}" if data is not None else "a deletion of the function"
-        return RunFenced(
-            f"{other} has taken the function over from driver {self._owner}; this run ends here, that one goes on"
-        )
+        other = f"driver {decode(data).owner}" if data is not None else "deletion of the function"
+        return RunFenced(f"{other} has taken over the function from driver {self._owner}; this run has ended")
 
 
 class RunRequest:
-    """The run request of one function, a key of its state table; blocking, for one thread.
+    """The run request of one function, stored in a key of its state table. Blocking; not thread-safe.
 
     Attributes:
-        started_ms: first start of the stored run.
-        due_ms: time of the trigger that it serves, 0 for none.
+        started_ms: time of the stored run's first start.
+        due_ms: time of the trigger that started the run, 0 for none.
     """
 
     def __init__(self, client: TableClient, spec: InstanceSpec) -> None:
-        """Prepare."""
+        """Create the request without reading the key."""
         metadata = spec.metadata
         self._client = client
         self._table = table_of(metadata)
@@ -362,7 +360,7 @@ class RunRequest:
         self.started_ms = self.due_ms = 0
 
     def find(self) -> str:
-        """Return the id of a run that has begun and not ended, or an empty text.
+        """Return the id of a started but unfinished run, or an empty string.
 
         Raises:
             MagnetarError: the store does not answer.
@@ -373,20 +371,20 @@ class RunRequest:
     def due(self) -> int:
         """Return the trigger time of the unfinished run, 0 for none.
 
-        Raises: as `find`.
+        Raises: same as `find`.
         """
         return self._read()[3]
 
     def note(self, run_id: str, started_ms: int = 0, due_ms: int = 0) -> None:
-        """Store that a run begins.
+        """Store the start of a run.
 
         Args:
             run_id: id of the run.
-            started_ms: start time; for a restarted run the first one is kept.
-            due_ms: time of the trigger that it serves, 0 for none; kept likewise.
+            started_ms: start time; ignored if the run was started before.
+            due_ms: time of the trigger that started the run, 0 for none; ignored if the run was started before.
 
         Raises:
-            MagnetarError: it cannot be stored.
+            MagnetarError: the request cannot be stored.
         """
         before, attempts, started_before_ms, due_before_ms = with_retries(self._read)
         if before != run_id:
@@ -400,19 +398,19 @@ class RunRequest:
         self._version = with_retries(lambda: self._client.put(self._table, REQUEST_KEY, data))
 
     def give_up(self, run_id: str) -> None:
-        """Store that a run stored by another driver has ended, if it is still the stored one."""
+        """Mark another driver's run as ended, if it is still the stored run."""
         [value] = self._client.read(self._table, [REQUEST_KEY])
         if value is not None and value.data and json.loads(value.data)["run"] == run_id:
             self._version = value.version
             self.forget()
 
     def forget(self) -> None:
-        """Store that the run has ended, unless another one has begun; does nothing if the store is unavailable."""
+        """Mark the run as ended, unless another run has started; do nothing if the store is unavailable."""
         with contextlib.suppress(BadVersion, MagnetarError):
             self._client.put(self._table, REQUEST_KEY, b"", self._version)
 
     def _read(self) -> tuple[str, int, int, int]:
-        """Return id, attempts, first start and due time of the stored run, all empty without one."""
+        """Return the id, attempts, first start and trigger time of the stored run, all empty without a stored run."""
         [value] = self._client.read(self._table, [REQUEST_KEY])
         if value is None or not value.data:
             return "", 0, 0, 0

@@ -1,4 +1,4 @@
-"""The progress of a run: reported by the job and shown in the status of its instance."""
+"""Progress of a run, reported by its job and shown in its instance's status."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENDED: tuple[Stage, ...] = ("done", "failed", "cancelled")
 
 
 _NO_REASON = re.compile(r"plan \d+ is kept|SQLSTATE: \w+$")
-"""Lines at the end of an error: its consequence, and what Spark appends to Python errors."""
+"""Trailing lines of an error that do not state its cause: its consequence, and Spark's additions to Python errors."""
 
 
 def reason_of(error: str) -> str:
-    """Return a run's error in one line: the end of a traceback, and the text before it."""
+    """Return a run's error in one line: the last line of a traceback and any text before it."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     while len(lines) > 1 and _NO_REASON.match(lines[-1]):
         lines.pop()
@@ -41,22 +41,22 @@ def add_metrics(parts: Iterable[Recorded]) -> Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """The progress of one run at one moment.
+    """Snapshot of a run's progress.
 
     Attributes:
         run_id: id of the run.
         stage: current stage; the last one is in `ENDED`.
         tasks_done: number of finished tasks.
         tasks_total: number of planned tasks; 0 during planning.
-        rows: messages read by finished tasks; for a DataFrame function also by running tasks, as reported to Spark
-            every ten seconds.
-        rows_per_s: average since the tasks began.
-        lag: entries still to be processed, or -1 if only the broker knows.
-        error: why it failed, with a traceback if user code raised; empty if it did not.
-        is_user_error: the function raised.
+        rows: messages read by finished tasks; for DataFrame functions also by running tasks, which report every ten
+            seconds.
+        rows_per_s: average since the tasks started.
+        lag: number of entries still to be processed; -1 if it must be requested from the broker.
+        error: reason for failure, with a traceback if user code raised; empty if the run did not fail.
+        is_user_error: whether the function raised the error.
         metrics: metrics recorded by the function in finished tasks.
-        waits_for: why no task runs at the moment, in one line; empty if some do, or had no time to begin.
-        number: number of the current plan; 0 until there is one.
+        waits_for: one-line reason why no task is running; empty if tasks are running or have just been submitted.
+        number: number of the current plan; 0 before there is a plan.
     """
 
     run_id: str
@@ -74,5 +74,5 @@ class RunProgress:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended."""
         return self.stage in ENDED

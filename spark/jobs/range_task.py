@@ -1,12 +1,12 @@
-"""One task of a message function: reads a range of entries, calls the function, publishes its outputs.
+"""A task of a message function: reads a range of entries, calls the function, and publishes its outputs.
 
-Design: all of it happens in one Python worker, entry by entry, without any row passing through the JVM. The outputs of
-an input entry are one entry (several only if they are too large), on a partition and with a sequence id that follow
-from the input's position, under a producer name that follows from the plan and the position's segment. So a repeated
-attempt sends the same entries under the same ids, and the broker drops duplicates.
+Design: everything happens in one Python worker, entry by entry, without passing rows through the JVM. The outputs of an
+input entry form one entry, or several if they are too large. Its partition and sequence id are derived from the
+position of the input, and its producer name from the plan and the position's segment. A repeated attempt therefore
+sends the same entries under the same ids, and the broker drops the duplicates.
 
-The function runs on its own thread (`user_code`); the task's event loop sends meanwhile. Errors that the next attempt
-would run into as well are not raised but reported: Spark would retry four times.
+The function runs on its own thread (`user_code`) while the task's event loop sends outputs. Errors that would recur in
+another attempt are reported instead of raised, because Spark would retry four times.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from .user_code import Shipment, WorkerFunction, worker_function
 PIECE_S = 0.02
 PIECE_BYTES = 1024 * 1024
 _STORE_REMEDY = (
-    "the state store is older than the topics, and unstored entries would be dropped as duplicates: use functions"
-    " reset-cursor to set where the function continues"
+    "the state store is older than the topics, so new outputs would be dropped as duplicates: use "
+    "functions reset-cursor to set where the function continues"
 )
 
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """An error that another attempt of the task would run into as well.
+    """Error that would recur in another attempt of the task.
 
     Attributes:
-        text: error text, with a traceback if user code raised.
+        text: error message, with a traceback if user code raised.
         is_user_error: whether the function raised.
     """
 
@@ -69,8 +69,8 @@ class TaskResult:
 
     Attributes:
         messages: number of messages read.
-        outputs: messages stored by this attempt.
-        duplicates: messages stored by an earlier attempt.
+        outputs: number of messages stored by this attempt.
+        duplicates: number of messages stored by earlier attempts.
         failure: None on success.
         metrics: sum and count of the function's metrics, by name.
     """
@@ -83,7 +83,7 @@ class TaskResult:
 
 
 class SealedEntry(NamedTuple):
-    """An encoded output entry, and its destination."""
+    """An encoded output entry and its destination."""
 
     topic: str
     segment: Segment
@@ -93,10 +93,10 @@ class SealedEntry(NamedTuple):
 
 
 class CannotProcess(MagnetarError):
-    """The function failed on a message; the task ends there.
+    """The function failed on a message, which ends the task.
 
     Attributes:
-        failure: failure of the task.
+        failure: the task's failure.
     """
 
     def __init__(self, failure: TaskFailure) -> None:
@@ -105,19 +105,19 @@ class CannotProcess(MagnetarError):
 
 
 def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool = False) -> TaskResult:
-    """Execute a task and return its outcome, once all its outputs are stored.
+    """Execute a task and return its outcome once all its outputs are stored.
 
     Args:
-        shipment: shipment of the run.
+        shipment: data shared by all tasks of the run.
         task: task of the plan.
-        directory: for the function's package, on this machine.
-        is_first: whether neither this plan nor this task has been tried before.
+        directory: directory for the function's package on this machine.
+        is_first: whether this is the first attempt of both the plan and the task.
     """
     try:
         function = worker_function(shipment, directory)
     except Exception as error:  # noqa: BLE001  user code may raise anything
-        return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
-    function.stats.take_recorded()  # of an abandoned attempt
+        return TaskResult(0, failure=TaskFailure(f"cannot load the function: {format_error(error)}", True))
+    function.stats.take_recorded()  # discard metrics of an abandoned attempt
     running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -125,7 +125,7 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
     except CannotProcess as error:
         return running.result(error.failure)
     except PublishedBefore as error:
-        return running.result(TaskFailure(f"{error}, which no plan says: {_STORE_REMEDY}", False))
+        return running.result(TaskFailure(f"{error}, which is not in any plan: {_STORE_REMEDY}", False))
     except MagnetarError as error:
         return running.result(TaskFailure(f"{task.wanted}: {type(error).__name__}: {error}", False))
     return running.result(None)
@@ -144,7 +144,7 @@ class _RunningTask:
         self._serde = function.serdes[self._topic.base.text]
         self._compression = compression_of(spec)
         self._targets = partition_names(spec.details.sink.topic, outputs) if function.has_output else []
-        # On a first attempt no messages can exist under these names from here on: if the broker has higher numbers, the
+        # On a first attempt, no messages can exist under these names from here on. If the broker has higher ids, the
         # state store is older than the topics, and new outputs would be dropped as duplicates.
         start = task.wanted.start if is_first else None
         self._publisher = TaskPublisher(
@@ -171,7 +171,7 @@ class _RunningTask:
                     self._publisher.check()
                 await self._publisher.finish()
         finally:
-            # The thread is reused by the next task: let the function return, and close the reader there.
+            # The next task reuses the thread, so wait until the function returns, and close the reader on it.
             await asyncio.wait([upcoming])
             await loop.run_in_executor(thread, pieces.close)
 
@@ -182,7 +182,7 @@ class _RunningTask:
         )
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
-        """Yield output entries in small lists, as they are created; runs on the function's thread."""
+        """Yield output entries in small lists as they are created. Runs on the function's thread."""
         options = ReadOptions(
             service_url=self.function.spec.service_url, security=self.function.spec.client_security, remedy=RESET_REMEDY
         )
@@ -214,7 +214,7 @@ class _RunningTask:
         position = entry.position
         segment = segment_of(position)
         name = segment.producer_name(self._name)
-        # Partition, name and id follow from the input's position alone, so that every attempt sends the same.
+        # Partition, name and id depend only on the input's position, so that every attempt sends the same entries.
         topic = self._targets[entry.position.entry_id % len(self._targets)]
         now_ms = time.time_ns() // 1_000_000
         for number, (some, some_headers) in enumerate(cut_outputs(outputs, headers)):
@@ -223,7 +223,7 @@ class _RunningTask:
             yield SealedEntry(topic, segment, sequence, len(some), seal_entry(encoded, name, sequence, now_ms))
 
     def _call(self, unit: Unit, entry: ReceivedEntry) -> tuple[list[bytes], list[bytes] | None]:
-        """Call the function on the messages of an entry; return its outputs and their metadata."""
+        """Call the function on the messages of an entry, and return its outputs and their metadata."""
         function = self.function
         if function.context is not None:
             function.context.enter(function.call.place, unit, 0)
@@ -257,16 +257,16 @@ class _RunningTask:
 
 
 def cut_outputs(payloads: list[bytes], headers: list[bytes] | None) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-    """Split the outputs of an input entry into entries within the size limits; usually one.
+    """Split the outputs of an input entry into entries within the size limits; usually there is one.
 
     Raises:
-        MessageTooLarge: a single output is larger.
+        MessageTooLarge: a single output exceeds the limit.
     """
 
     def refusal(bytes_: int) -> str:
         return (
-            f"an output of {bytes_} bytes exceeds the limit of {ENTRY_BYTES_MAX} bytes for a message; return less, or"
-            " store it elsewhere and return where"
+            f"output of {bytes_} bytes exceeds the message limit of {ENTRY_BYTES_MAX} bytes: return "
+            "less data, or store the data elsewhere and return its location"
         )
 
     return cut(payloads, headers, refusal)

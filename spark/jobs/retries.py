@@ -1,4 +1,4 @@
-"""Retries of requests to a broker or a state store that is briefly unavailable, for example during a restart."""
+"""Retries of requests to a broker or state store that is briefly unavailable, for example during a restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import BrokerError, ConnectionLost, OperationTimeout, StateStoreU
 from ...tasks import Backoff, Retry
 
 RETRY_DEADLINE_S = 60.0
-"""How long a server may be unavailable, or keep the connection of a dead driver."""
+"""Time during which a server may be unavailable or keep the connection of a dead driver."""
 PAUSE_S = 0.2
 _AWAY = (ConnectionLost, OperationTimeout, BrokerError, StateStoreUnavailable)
 _T = TypeVar("_T")
@@ -19,11 +19,11 @@ def with_retries(request: Callable[[], _T], check: Callable[[], object] = lambda
     """Return the result of a request, retrying it for at most `RETRY_DEADLINE_S`.
 
     Args:
-        request: retried while it raises an error of an unavailable server.
-        check: called before each attempt; raises once the answer is not needed any more.
+        request: retried while it raises an error that indicates an unavailable server.
+        check: called before each attempt; raises to stop retrying.
 
     Raises:
-        Exception: the error of ``request`` at the deadline, or an error that retries cannot help.
+        Exception: the last error of ``request`` at the deadline, or an error that is not retried.
     """
 
     def attempt() -> _T:

@@ -1,9 +1,9 @@
-"""The latest ended runs of a Spark function, stored in the state store beside its plan.
+"""The latest finished runs of a Spark function, stored in the state store together with its plan.
 
-Design: it is one key of the function's table, so that it is deleted with it, and a later function of the same name
-starts without. The driver writes a run here before it removes the run request (`plans.RunRequest`): a run is either
-active or here, wherever a process dies. The key also records until when triggers are served (`triggers`), which the
-latest runs alone would not show once others have replaced them.
+Design: the history is one key of the function's table, so that it is deleted together with the table and a later
+function of the same name starts with an empty history. The driver adds a run to the history before it removes the run
+request (`plans.RunRequest`), so a run is never lost, wherever a process dies. The key also records the time up to which
+triggers have been served (`triggers`), because the run that shows it is eventually dropped from the history.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 KEY = b"__spark_runs__"
 KEPT = 20
-"""Number of runs kept per function."""
+"""Maximum number of runs kept per function."""
 REASON_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A run that has ended.
+    """A finished run.
 
     Attributes:
         run_id: id of the run.
-        number: number of its plan, the `run_number` of DataFrame functions; 0 if there was nothing to plan.
+        number: plan number, the `run_number` of DataFrame functions; 0 if there was nothing to plan.
         stage: ``done``, ``failed`` or ``cancelled``.
         started_ms: start time.
         ended_ms: end time.
         rows: messages read.
         tasks_done: number of finished tasks.
         tasks_total: number of tasks; 0 if nothing was planned.
-        reason: why it failed, in one line.
+        reason: one-line reason for failure.
     """
 
     run_id: str
@@ -58,12 +58,12 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The value of the key.
+    """Value of the history key.
 
     Attributes:
         runs: the latest runs, newest first, at most `KEPT`.
-        served_ms: time up to which triggers by time are served; 0 if there never were any.
-        cron: cron expression to which that applies.
+        served_ms: time up to which cron triggers have been served; 0 if there never were any.
+        cron: cron expression to which ``served_ms`` applies.
     """
 
     runs: tuple[EndedRun, ...] = ()
@@ -71,12 +71,12 @@ class History:
     cron: str = ""
 
     def with_run(self, run: EndedRun, due_ms: int) -> History:
-        """Return it with one more run, or a new end of an existing one; ``due_ms``: the trigger that it served."""
+        """Return the history with a run added or replaced; ``due_ms`` is the time of the run's trigger."""
         return replace(self, runs=latest([run, *self.runs]), served_ms=max(self.served_ms, due_ms))
 
 
 def latest(runs: Iterable[EndedRun]) -> tuple[EndedRun, ...]:
-    """Return the latest runs, newest first; of two with the same id the first one."""
+    """Return the latest runs, newest first; of runs with the same id, only the first."""
     by_id: dict[str, EndedRun] = {}
     for run in runs:
         by_id.setdefault(run.run_id, run)
@@ -84,7 +84,7 @@ def latest(runs: Iterable[EndedRun]) -> tuple[EndedRun, ...]:
 
 
 def ended_run(progress: RunProgress, started_ms: int, ended_ms: int) -> EndedRun:
-    """Return the stored form of a run's last progress."""
+    """Convert the final progress of a run to an `EndedRun`."""
     reason = reason_of(progress.error)
     return EndedRun(
         run_id=progress.run_id,
@@ -105,10 +105,10 @@ def read_runs(runs: Iterable[dict[str, Any]]) -> tuple[EndedRun, ...]:
 
 
 def read_history(data: bytes | None, metadata: FunctionMetaData) -> History:
-    """Parse the history key of a function; empty if it is missing or belongs to an earlier function.
+    """Parse the history key of a function; return an empty history if it is missing or belongs to an earlier function.
 
     Raises:
-        ProtocolError: another version wrote it.
+        ProtocolError: an incompatible version wrote the history.
     """
     if not data:
         return History()
@@ -121,8 +121,8 @@ def read_history(data: bytes | None, metadata: FunctionMetaData) -> History:
         return History(runs=read_runs(content["runs"]), served_ms=content["served"], cron=content["cron"])
     except (ValueError, KeyError, TypeError) as error:
         raise ProtocolError(
-            f"key {KEY.decode()} of the function's state holds no runs of this version ({error}); use the version that"
-            " wrote it, or delete and create the function"
+            f"key {KEY.decode()} of the function's state is not a run history that this version can "
+            f"read ({error}): use the version that wrote it, or delete and recreate the function"
         ) from error
 
 
@@ -131,26 +131,26 @@ def _life(metadata: FunctionMetaData) -> str:
 
 
 class RunHistory:
-    """The history of one function; blocking, for one thread."""
+    """The run history of one function. Blocking; not thread-safe."""
 
     def __init__(self, client: TableClient, spec: InstanceSpec) -> None:
-        """Prepare."""
+        """Create the history without reading it."""
         self._client = client
         self._metadata = spec.metadata
         self._table = table_of(spec.metadata)
 
     def load(self, cron: str, now_ms: int) -> History:
-        """Return the history; with a new cron expression, triggers count as served up to now.
+        """Return the history; if the cron expression has changed, triggers count as served up to now.
 
         Raises:
-            MagnetarError: the store does not answer, or another version wrote the history.
+            MagnetarError: the store does not answer, or an incompatible version wrote the history.
         """
         return with_retries(lambda: self._change(lambda history: _scheduled(history, cron, now_ms)))
 
     def add(self, run: EndedRun, due_ms: int) -> None:
-        """Store an ended run, and the trigger time that it has served, 0 for none.
+        """Store a finished run and the time of the trigger that started it, 0 for none.
 
-        Raises: as `load`.
+        Raises: same as `load`.
         """
         self._change(lambda history: history.with_run(run, due_ms))
 
@@ -169,7 +169,7 @@ class RunHistory:
             try:
                 self._client.put(self._table, KEY, data, 0 if value is None else value.version)
             except BadVersion:
-                continue  # another driver has changed it, or the answer to our own change was lost
+                continue  # another driver has changed the key, or the response to our own change was lost
             return after
 
 

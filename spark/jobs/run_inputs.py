@@ -1,7 +1,7 @@
-"""The inputs of a DataFrame function's run as DataFrames: all together, and each by its name.
+"""The inputs of a DataFrame function's run as DataFrames: one for all inputs, and one for each.
 
-Each frame reads exactly the ranges of the run's plan, however often it is used. The frame of a single input only has
-that input's tasks, so a join reads nothing twice.
+Each frame reads exactly the ranges of the run's plan, regardless of how often it is used. The frame of a single input
+has only that input's tasks, so a join reads each input once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _POLL_S = 0.02
 
 
 class RunInputs:
-    """The inputs of one run; for one thread."""
+    """The inputs of one run. Not thread-safe."""
 
     def __init__(self, spark: SparkSession, spec: InstanceSpec, tasks: Sequence[Task]) -> None:
-        """Prepare; nothing is read yet.
+        """Create the inputs without reading them.
 
         Args:
-            spark: session in which the source of plans is registered.
+            spark: session in which `PlannedSource` is registered.
             spec: the function.
-            tasks: tasks of the plan; an input without any has no rows.
+            tasks: tasks of the plan; an input without tasks has no rows.
         """
         self._spark = spark
         self._spec = spec
@@ -44,10 +44,10 @@ class RunInputs:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The short name of each input, by topic as in the config.
+        """Short name of each input, keyed by the topic as in the config.
 
         Raises:
-            InvalidConfig: two inputs would have the same name.
+            InvalidConfig: two inputs have the same short name.
         """
         return view_names(self._spec.details.source.inputSpecs)
 
@@ -57,7 +57,7 @@ class RunInputs:
         return frame
 
     def table(self, name: str) -> DataFrame:
-        """Return the messages of one input; the same frame each time.
+        """Return the messages of one input, as the same frame on each call.
 
         Args:
             name: full or short topic name, or view name.
@@ -73,7 +73,7 @@ class RunInputs:
         return self._tables[topic][0]
 
     def _topic(self, name: str) -> str:
-        topics = sorted(self._spec.details.source.inputSpecs)  # a map without order
+        topics = sorted(self._spec.details.source.inputSpecs)  # maps are unordered
         try:
             wanted = parse_topic_name(name).text
         except InvalidTopicName:
@@ -93,8 +93,8 @@ class RunInputs:
         return frame.observe(seen, count(lit(1)).alias("rows")), seen
 
     def rows(self) -> int:
-        """Return the number of messages read, each counted once; 0 if no action read a whole frame."""
-        deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener is called shortly after an action's end
+        """Return the number of messages read, without duplicates; 0 if no action read an entire frame."""
+        deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener is called shortly after the end of an action
         rows = sum(_observed(seen, deadline_s) for _, seen in self._tables.values())
         if self._whole is None:
             return rows
@@ -102,13 +102,13 @@ class RunInputs:
 
 
 def _texts(topic: str) -> tuple[str, str]:
-    """Return the possible names of the input of a task's topic: the topic's own, or the partitioned topic's."""
+    """Return the possible names of the input that a task's topic belongs to: its own, and the partitioned topic's."""
     parsed = parse_topic_name(topic)
     return parsed.text, parsed.base.text
 
 
 def _observed(seen: Observation, deadline_s: float) -> int:
-    observation: Any = seen._jo  # PySpark's own `get` blocks forever if no action has read the whole frame
+    observation: Any = seen._jo  # PySpark's own `get` blocks forever if no action has read the entire frame
     if observation is None:
         return 0
     future = observation.future()

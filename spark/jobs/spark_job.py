@@ -1,8 +1,8 @@
-"""Runs the Spark jobs of a run: watched by a second thread and cancelled with the run; progress and errors.
+"""Runs the Spark jobs of a run, reports their progress and errors, and cancels them with the run.
 
-Progress comes from Spark's status store: tasks of stages, and rows read. Only the driver has it, and for DataFrame
-functions only Spark knows the stages: their jobs are the user's, one or more per action, and not planned. Only jobs
-with the function's tag that began after the `JobProgress` was created are counted.
+Progress (tasks per stage and rows read) comes from Spark's status store, which only the driver has. The jobs of
+DataFrame functions are not planned: each action of the user's code starts one or more, so only Spark knows their
+stages. Only jobs with the function's tag that started after the creation of `JobProgress` are counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RunFailed(Exception):
     """The run cannot continue.
 
     Attributes:
-        is_user_error: whether the function raised.
+        is_user_error: whether the function raised the error.
     """
 
     def __init__(self, text: str, is_user_error: bool = False) -> None:
@@ -51,28 +51,32 @@ class RunFailed(Exception):
 
 
 def failed_with(plan: Plan, text: str, is_user_error: bool = False) -> RunFailed:
-    """Return the failure of a run whose plan is kept, and say so in the text."""
+    """Return the failure of a run whose plan is kept, which the error message mentions."""
     return RunFailed(
-        f"{text}\nplan {plan.number} is kept: the next run begins with it and repeats nothing that is stored; functions"
-        " reset-cursor gives it up",
+        f"{text}\nplan {plan.number} is kept: the next run resumes it without repeating stored "
+        "outputs; functions reset-cursor discards it",
         is_user_error,
     )
 
 
 def failed_job(plan: Plan, error: Exception, what: str, *, runs_user_code: bool) -> RunFailed:
-    """Return the failure for an error of a plan's job.
+    """Return the failure for an error in a plan's job.
 
     Args:
         plan: plan of the job.
         error: raised by Spark, by us, or by user code.
-        what: the function's name, for its user.
-        runs_user_code: whether the job itself runs user code, so that errors other than ours are the function's.
+        what: function name for the error message.
+        runs_user_code: whether the job itself runs user code, so that errors other than ours are raised by the
+            function.
     """
     is_ours = isinstance(error, MagnetarError)
     is_of_spark = hasattr(error, "java_exception") or type(error).__module__.startswith(("pyspark", "py4j"))
     text = told(error) if is_of_spark or is_ours else format_error(error)
     if isinstance(error, PicklingError):
-        text = f"what {what} gives to Spark cannot be pickled: {error}; make it inside of what Spark calls"
+        text = (
+            f"cannot pickle an object that {what} passes to Spark: {error};"
+            " create the object inside the function that Spark calls"
+        )
     if is_of_spark and (ours := _OWN_ERROR.search(text)):
         return failed_with(plan, ours[1])  # raised while reading entries or writing rows
     return failed_with(plan, text, runs_user_code and not is_ours)
@@ -80,12 +84,12 @@ def failed_job(plan: Plan, error: Exception, what: str, *, runs_user_code: bool)
 
 @contextlib.contextmanager
 def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterator[None]:
-    """Tag the jobs that this thread starts, and cancel them once ``look`` returns True.
+    """Tag the jobs that this thread starts and cancel them once ``look`` returns True.
 
     Args:
-        context: context that runs them.
+        context: context that runs the jobs.
         tag: unique tag of the function.
-        look: called every `LOOK_S` from another thread; once it returns True, the jobs are cancelled.
+        look: called every `LOOK_S` seconds from another thread; once it returns True, the jobs are cancelled.
     """
     is_over = threading.Event()
     killer = TaskKiller(str(context.getConf().get("spark.driver.host")))
@@ -93,7 +97,7 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
     def watch() -> None:
         while not is_over.wait(LOOK_S):
             if look():
-                # Repeated, because the job may not have begun at the first cancellation.
+                # Repeated, because the job may not have started at the first cancellation.
                 context.cancelJobsWithTag(tag)
                 killer.kill()
 
@@ -105,7 +109,7 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
     try:
         yield
     except BaseException:
-        killer.kill()  # the watching thread may not have looked since
+        killer.kill()  # the watching thread may not have checked since
         raise
     finally:
         is_over.set()
@@ -115,12 +119,12 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
 
 
 def runs_here(context: SparkContext) -> bool:
-    """Return whether all tasks run on the driver's machine, as the driver's user, so that they can read its files."""
+    """Return whether all tasks run on the driver's machine as the driver's user, and so can read its files."""
     return bool(context.master.startswith("local")) and not context.master.startswith("local-")
 
 
 def told(error: BaseException) -> str:
-    """Return the message of a job's error, without the JVM's stack."""
+    """Return the message of a job's error without the JVM's stack trace."""
     cause: Any = getattr(error, "java_exception", None)
     text = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     lines = []
@@ -137,9 +141,9 @@ class Work:
     """Tasks, rows and metrics of the jobs of a run.
 
     Attributes:
-        tasks_done: finished tasks of all their stages.
-        tasks_total: tasks of all their stages; grows with each job.
-        rows: rows read from sources, by the stage that has read most: each action may read the same rows again.
+        tasks_done: number of finished tasks in all stages.
+        tasks_total: number of tasks in all stages; grows with each job.
+        rows: rows read from sources by the stage that read the most, because each action may read the same rows again.
         metrics: metrics recorded by the function.
     """
 
@@ -158,10 +162,10 @@ class _Stage:
 
 
 class JobProgress:
-    """Sums up the jobs of one tag; for one thread at a time."""
+    """Sums up the progress of the jobs with one tag; not thread-safe."""
 
     def __init__(self, context: SparkContext, tag: str) -> None:
-        """Start; existing jobs of ``tag`` do not count."""
+        """Start counting; existing jobs with ``tag`` are ignored."""
         self._tag = tag
         self._scala: Any = context._jsc.sc()  # PySpark's own tracker does not support tags
         self._ended: dict[int, _Stage] = {}
@@ -169,10 +173,10 @@ class JobProgress:
         self._before = max(self._jobs(), default=-1)
 
     def look(self) -> Work:
-        """Return their progress; the last known one if Spark does not answer."""
+        """Return the progress of the jobs, or the last known progress if Spark does not answer."""
         try:
             self._work = self._count()
-        except Exception as error:  # noqa: BLE001  the JVM has ended, which the code running the job reports
+        except Exception as error:  # noqa: BLE001  the JVM has ended, which is reported where the job runs
             _log.debug("progress of %s: %r", self._tag, error)
         return self._work
 

@@ -1,4 +1,4 @@
-"""The statement of a function without code, run by Spark over its inputs as temporary views of its own session."""
+"""Functions that are SQL statements, which Spark runs over their inputs as temporary views of a separate session."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ _LINE = re.compile(r"\bline (\d+)")
 
 
 def query(spark: SparkSession, inputs: RunInputs, statement: str) -> DataFrame:
-    """Return the result of a statement; nothing is read yet.
+    """Return the result of a statement as a DataFrame, without reading anything.
 
     Args:
         spark: the function's own session, in which the views are created.
-        inputs: inputs of the run.
+        inputs: the run's inputs.
         statement: a single query.
 
     Raises:
-        InvalidConfig: Spark cannot parse it, or it refers to something missing; one line with the position.
+        InvalidConfig: Spark cannot parse or resolve the statement; the message is one line with the position.
     """
     for topic, view in inputs.names.items():
         inputs.table(topic).createOrReplaceTempView(f"`{view}`")
     try:
-        # Only queries are allowed in parentheses: the grammar also allows WITH and FROM before INSERT, which Spark
-        # would execute at once. On separate lines, so that positions in a line stay the same and a comment may end it.
-        return spark.sql(f"SELECT * FROM (\n{check_statement(statement)}\n)")  # noqa: S608  it is the user's own
+        # Only queries are allowed in parentheses. Without them, the grammar also allows WITH and FROM before INSERT,
+        # which Spark would execute immediately. The parentheses are on separate lines to preserve error positions
+        # within a line, and because the statement may end with a comment.
+        return spark.sql(f"SELECT * FROM (\n{check_statement(statement)}\n)")  # noqa: S608  the statement is the user's own
     except PySparkException as error:
         raise InvalidConfig(f"sql: {_first_line(error)}") from error
 
@@ -45,15 +46,15 @@ def _first_line(error: Exception) -> str:
 
 
 def check_query(spark: SparkSession, spec: InstanceSpec, statement: str) -> None:
-    """Make Spark analyse a statement over inputs without rows.
+    """Make Spark analyze a statement over empty inputs.
 
     Args:
         spark: any session.
         spec: the function.
-        statement: its statement.
+        statement: the function's SQL statement.
 
     Raises:
-        InvalidConfig: it cannot be run, or its result cannot be written.
+        InvalidConfig: the statement cannot be run, or its result cannot be written.
     """
     own = spark.newSession()
     activate(own)

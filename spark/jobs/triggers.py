@@ -1,11 +1,11 @@
-"""When the next automatic run of a Spark function is due: decisions without clock, store or broker.
+"""Decides when the next automatic run of a Spark function is due, without access to a clock, store or broker.
 
-    cron        at each of its times, in UTC; times that pass during a run, or while nothing runs, are one run
-    backlog     as soon as the inputs have enough entries, checked every `CHECK_MS`
-    continuous  an interval after the last start, or at once if the run took longer, if the inputs have any entries
+    cron        at each matching time, in UTC; times missed during a run or an outage are combined into one run
+    backlog     once the inputs have enough entries, checked every `CHECK_MS`
+    continuous  an interval after the last start, or immediately after a longer run, if the inputs have any entries
 
-A failed run is retried after two seconds, then four and so on, up to `RETRY_MAX_MS`; with cron at its next time if that
-is sooner.
+A failed run is retried after two seconds, then four, and so on up to `RETRY_MAX_MS`; with cron, at the next matching
+time if that is sooner.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ CHECK_MS = 5_000
 RETRY_MAX_MS = 600_000
 _DOUBLINGS = 10
 UNKNOWN = -1
-"""An unknown backlog."""
+"""Unknown backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """What triggers runs; exactly one of these is set.
+    """Trigger of automatic runs; exactly one attribute is set.
 
     Attributes:
         cron: cron expression.
@@ -42,14 +42,14 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The history; times in ms since 1970, 0 for never.
+    """Past runs of a function; times are in milliseconds since 1970, 0 for never.
 
     Attributes:
-        served_ms: time up to which cron triggers are served.
-        started_ms: start of the latest run.
-        ended_ms: end of the latest run.
-        failures: number of failed runs in a row, up to the latest.
-        looked_ms: last check of the backlog that triggered no run.
+        served_ms: time up to which cron triggers have been served.
+        started_ms: start time of the latest run.
+        ended_ms: end time of the latest run.
+        failures: number of consecutive failed runs, up to the latest.
+        looked_ms: time of the last backlog check that did not trigger a run.
     """
 
     served_ms: int = 0
@@ -60,7 +60,7 @@ class Past:
 
 
 def trigger_of(details: FunctionDetails) -> Trigger | None:
-    """Return the trigger of a function, None if runs are only started manually."""
+    """Return the trigger of a function, or None if its runs are only started manually."""
     options = runtime_options(details.customRuntimeOptions)
     if cron := options.get("cron"):
         return Trigger(cron=read_cron(cron))
@@ -72,12 +72,12 @@ def trigger_of(details: FunctionDetails) -> Trigger | None:
 
 
 def cron_of(details: FunctionDetails) -> str:
-    """Return the text of a function's cron expression, empty if it has none."""
+    """Return a function's cron expression, or an empty string."""
     return runtime_options(details.customRuntimeOptions).get("cron") or ""
 
 
 def past_of(runs: Sequence[EndedRun], served_ms: int, looked_ms: int) -> Past:
-    """Return the history from ended runs, newest first."""
+    """Return the past of a function from its finished runs, newest first."""
     failures = 0
     for run in runs:
         if run.stage != "failed":
@@ -94,12 +94,12 @@ def past_of(runs: Sequence[EndedRun], served_ms: int, looked_ms: int) -> Past:
 
 
 def retry_after_ms(failures: int) -> int:
-    """Return the pause after a number of failures."""
+    """Return the retry delay after a number of failures."""
     return min(1000 << min(failures, _DOUBLINGS), RETRY_MAX_MS)
 
 
 def due_ms(trigger: Trigger, past: Past) -> int:
-    """Return when the next run or backlog check is due; may be long ago."""
+    """Return the time at which the next run or backlog check is due, which may be in the past."""
     retry_ms = past.ended_ms + retry_after_ms(past.failures)
     if trigger.cron is not None:
         regular_ms = trigger.cron.next_after(past.served_ms)
@@ -117,15 +117,15 @@ def asks_for_backlog(trigger: Trigger, past: Past) -> bool:
 
 
 def begins(trigger: Trigger, past: Past, backlog: int) -> bool:
-    """Return whether a due run begins.
+    """Return whether a due run starts.
 
     Args:
         trigger: trigger of the function.
         past: history of the function.
-        backlog: entries, or `UNKNOWN`.
+        backlog: number of entries, or `UNKNOWN`.
     """
     if not asks_for_backlog(trigger, past):
         return True
     if trigger.entries:
         return backlog >= trigger.entries
-    return backlog != 0  # a run over nothing is cheap, but a skipped one is never made up for
+    return backlog != 0  # an empty run is cheap, while a skipped one would never be made up for

@@ -1,13 +1,14 @@
-"""A function's code in the driver and in Spark's workers: its modules in a separate namespace, everywhere.
+"""A function's code in the driver and in Spark's workers, with its modules in a separate namespace.
 
-Design: a message function is not pickled. Its package is sent, and each Python worker loads it like a process instance:
-module variables, classes with a lock or a connection, and imports inside functions work unchanged, and objects are kept
-from task to task. Functions that a DataFrame function passes to Spark (lambdas of a udf, mapInArrow) are pickled by
-Spark; its modules are marked for pickling by value, because no executor has them.
+Design: message functions are not pickled. Instead, the package is sent to the Python workers, which load it like a
+process instance does. Module variables, classes with a lock or a connection, and imports inside functions therefore
+work unchanged, and objects persist between tasks. Functions that a DataFrame function passes to Spark (lambdas of a
+udf, mapInArrow) are pickled by Spark; the function's modules are marked for pickling by value, because executors do not
+have them.
 
-Spark's workers serve all functions of a session in turn, so the modules are in an `ImportSpace`, like those of thread
-instances. In a worker, a message function has its own thread until the worker ends, as in other runtimes. Loaded
-functions are kept by name; a new version of a function, or of its requirements, replaces the old one.
+Spark's workers run all functions of a session alternately, so the modules are in an `ImportSpace`, like those of thread
+instances. As in other runtimes, a message function has its own thread, which lives as long as the worker. Loaded
+functions are cached by name; a new version of a function or of its requirements replaces the old one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from ...wire.topic_name import parse_topic_name
 from .function_contexts import MessageContext, NothingOutside
 
 SPARK_KINDS = (Kind.PLAIN, Kind.BATCH, Kind.GENERATOR)
-"""Kinds of functions that can run as jobs: a task has one thread, and nothing that could run beside it."""
+"""Kinds of functions that can run as jobs. A task has one thread, so concurrent kinds are excluded."""
 DATAFRAME_PARAMETER = "df"
 _CACHES = ("__pycache__",)
 _LIBRARIES = ".requirements"
@@ -53,45 +54,45 @@ _LOADED_MAX = 16
 
 
 class SparkHome:
-    """The import space of a function's modules in this process; a `loader.Home`.
+    """Import space of a function's modules in this process; implements `loader.Home`.
 
     Attributes:
-        loading: modules being imported.
+        loading: modules that are being imported.
     """
 
     def __init__(self, spec: InstanceSpec, package: Path, output: TextIO | None) -> None:
-        """Prepare.
+        """Create the import space.
 
         Args:
             spec: the function.
             package: a .py file or the directory of modules, on this machine.
-            output: receives printed output; None for standard output.
+            output: file that receives printed output; None for standard output.
         """
         self.loading = Loading()
         self._space = ImportSpace(spec.key, package, output)
 
     @property
     def prefix(self) -> str:
-        """Prefix of module names, and of their loggers."""
+        """Prefix of the names of modules and their loggers."""
         return self._space.prefix
 
     def enter_thread(self) -> None:
-        """Make the modules importable; those of an earlier version are dropped."""
+        """Make the modules importable, and drop those of an earlier version."""
         self._space.install()
 
     def leave_thread(self) -> None:
         """Do nothing: workers keep loaded modules."""
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module of the package by its own name."""
+        """Return a module of the package by its name within the package."""
         return self._space.import_module(name)
 
     def pickle_serde(self) -> SerDe:
-        """Return a PickleSerDe that finds the package's classes."""
+        """Return a PickleSerDe that can find the package's classes."""
         return SpacePickleSerDe(self._space)
 
     def pickle_by_value(self) -> None:
-        """Make Spark pickle the modules' objects by value, not by module name."""
+        """Make Spark pickle objects of the modules by value instead of by module name."""
         import sys
 
         from pyspark import cloudpickle
@@ -100,7 +101,7 @@ class SparkHome:
 
 
 def takes_dataframe(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes a DataFrame: its first parameter is called ``df`` or annotated as one."""
+    """Return whether a function takes a DataFrame: its first parameter is named ``df`` or annotated as a DataFrame."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -125,9 +126,9 @@ class Package:
     Attributes:
         name: name of the file or directory.
         path: path on the driver's machine.
-        archive: content as a zip; empty if all tasks run on the driver's machine.
+        archive: content as a zip archive; empty if all tasks run on the driver's machine.
         digest: digest of the content.
-        libraries: directory of its installed requirements on the driver's machine; empty if none.
+        libraries: directory of installed requirements on the driver's machine; empty without requirements.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Package:
     libraries: str = ""
 
     def arrive(self, directory: Path) -> Path:
-        """Return the package's path on this machine, unpacking it below ``directory`` if needed."""
+        """Return the package's path on this machine, and unpack it in ``directory`` if needed."""
         if not self.archive:
             return Path(self.path)
         target = directory / f"magnetar-{self.digest}"
@@ -148,13 +149,13 @@ class Package:
             try:
                 os.rename(fresh, target)
             except OSError:
-                shutil.rmtree(fresh)  # another worker was faster
+                shutil.rmtree(fresh)  # another worker created the directory first
                 if not target.exists():
                     raise
         return target / self.name
 
     def libraries_beside(self, arrived: Path) -> Path | None:
-        """Return the directory of the package's requirements on a machine where it has been unpacked, or None."""
+        """Return the directory of the package's requirements on a machine where the package is unpacked, or None."""
         if not self.libraries:
             return None
         return arrived.parent / _LIBRARIES if self.archive else Path(self.libraries)
@@ -165,14 +166,14 @@ def pack(path: Path, is_local: bool, libraries: Path | None = None) -> Package:
 
     Args:
         path: a .py file or the directory of modules.
-        is_local: all tasks run on this machine.
+        is_local: whether all tasks run on this machine.
         libraries: directory of installed requirements, named after its content; included in the package.
 
     Raises:
         FunctionLoadError: the package does not exist.
     """
     if not path.exists():
-        raise FunctionLoadError(f"package {path} is not there")
+        raise FunctionLoadError(f"package {path} does not exist")
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _belongs(file))
     if libraries is not None:
         files = [file for file in files if not file.is_relative_to(path / WHEELS)]  # already installed
@@ -204,8 +205,8 @@ class Shipment:
 
     Attributes:
         spec_json: spec of the function.
-        package: its code.
-        outputs: partitions of the output topic in the plan, 0 if it is not partitioned.
+        package: code of the function.
+        outputs: number of output topic partitions in the plan; 0 if the topic is not partitioned.
         writes_log: whether the function's log file is on the tasks' machine.
     """
 
@@ -216,13 +217,13 @@ class Shipment:
 
 
 class WorkerFunction:
-    """A function loaded in a Python worker, and its thread; created once per worker and version."""
+    """A function loaded in a Python worker, and its thread. Created once per worker and version."""
 
     def __init__(self, shipment: Shipment, directory: Path) -> None:
         """Load the function.
 
         Raises:
-            Exception: raised by its code.
+            Exception: raised by the function's code.
         """
         self.spec: InstanceSpec = from_json(shipment.spec_json)
         self.thread = ThreadPoolExecutor(1, f"function {self.spec.key}")
@@ -243,7 +244,7 @@ class WorkerFunction:
             raise
 
     def _load(self) -> None:
-        # The driver has checked that current functions are compatible; others here are older.
+        # The driver has checked that current functions are compatible, so other functions here are outdated.
         LIBRARIES.use(self.spec.function_name, self._libraries, displaces=True)
         self._home.enter_thread()
         logger = instance_logger(self.spec)
@@ -265,22 +266,22 @@ class WorkerFunction:
         self.serdes = {parse_topic_name(topic).base.text: serde for topic, serde in values.inputs.items()}
 
     def is_in_place(self) -> bool:
-        """Return whether no later function has brought in other versions of its requirements."""
+        """Return whether the function's requirements have not been replaced by other versions of a later function."""
         return LIBRARIES.has(self.spec.function_name, self._libraries)
 
     def close(self) -> None:
-        """End its thread."""
+        """End the function's thread."""
         self.thread.shutdown(wait=False)
         if self._log is not None:
             self._log.close()
 
 
-# Spark's workers have no object that lives from task to task; this holds functions loaded once.
+# Spark's workers have no object that persists between tasks, so loaded functions are cached here.
 _loaded: dict[str, tuple[str, WorkerFunction]] = {}
 
 
 def worker_function(shipment: Shipment, directory: Path) -> WorkerFunction:
-    """Return the function of a shipment, loading it unless this worker has it already."""
+    """Return the function of a shipment, and load it unless this worker has it already."""
     spec = from_json(shipment.spec_json)
     version = f"{shipment.package.digest} {shipment.spec_json}"
     known = _loaded.pop(spec.key, None)

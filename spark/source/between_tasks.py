@@ -1,8 +1,9 @@
 """Speeds up a Python worker between two tasks.
 
-PySpark's daemon runs a full garbage collection after each task, which visits every object of every module: 50 ms if
-pandas is imported. Before each task, up to Spark 4.1, it also invalidates the import caches, which rereads the
-directories of PySpark's zip archives: 40 ms. Both matter for small tasks, such as those of a stream.
+PySpark's daemon runs a full garbage collection after each task, which visits every object of every module and takes 50
+ms if pandas is imported. Up to Spark 4.1, it also invalidates the import caches before each task, so that the
+directories of PySpark's zip archives are reread, which takes 40 ms. Both matter for small tasks, such as those of
+streams.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ import zipimport
 from weakref import WeakKeyDictionary
 
 _frozen_at = 0
-"""Number of imported modules at the last freeze."""
+"""Number of modules imported at the last freeze."""
 _seen: WeakKeyDictionary[zipimport.zipimporter, tuple[int, int, int]] = WeakKeyDictionary()
-"""State of archives when importers read their directories; each package in an archive has its own importer."""
+"""Archive file status at the time importers read the directories; each package in an archive has its own importer."""
 _read_again = zipimport.zipimporter.invalidate_caches
 
 
 def shorten_pauses() -> None:
-    """Apply the optimisations that are possible from within a task, if the worker is not one of `pyspark_magnetar`."""
+    """Apply the optimizations that are possible within a task, unless the worker was started by `pyspark_magnetar`."""
     freeze_imported()
     keep_archives()
 
 
 def freeze_imported(*, collect: bool = False) -> None:
-    """Exclude existing objects from garbage collection, if modules were imported since the last time.
+    """Exclude existing objects from garbage collection if modules have been imported since the last call.
 
-    Later garbage is collected as before, except cycles of objects that exist now.
+    Garbage created later is still collected, except for cycles of existing objects.
 
     Args:
-        collect: collect garbage first.
+        collect: whether to collect garbage first.
     """
     global _frozen_at
     if len(sys.modules) == _frozen_at:
@@ -44,12 +45,12 @@ def freeze_imported(*, collect: bool = False) -> None:
 
 
 def keep_archives() -> None:
-    """Make zip archive directories be reread only when the file has changed, not whenever caches are invalidated."""
+    """Reread zip archive directories only when the file has changed, instead of whenever caches are invalidated."""
     setattr(zipimport.zipimporter, "invalidate_caches", _read_changed)  # noqa: B010
 
 
 def _read_changed(importer: zipimport.zipimporter) -> None:
-    """Reread the directory of an archive if the file has changed."""
+    """Reread the directory of an archive if its file has changed."""
     try:
         status = os.stat(importer.archive)
     except OSError:

@@ -1,8 +1,8 @@
-"""Converts entries into Arrow record batches, column by column, with little Python per message.
+"""Converts entries into Arrow record batches column by column, with little Python code per message.
 
-Design: a batch is already a table of bytes. If its messages have the same metadata and the same size, the values are
-one strided copy. Otherwise it is split into payloads and metadata, both bytes; metadata columns are read for all rows
-of a record batch at once (`header_columns`). It needs pyarrow, but not Spark.
+Design: if all messages of a batch have the same metadata and size, their values are copied in one strided operation.
+Otherwise the batch is split into payloads and metadata, and metadata columns are read for all rows of a record batch in
+one pass (`header_columns`). This module requires pyarrow, but not Spark.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from .schemas.layout import Layout
 
 BATCH_ROWS = 10_000
-"""A record batch is yielded at this number of rows; entries are not split, so it may have more."""
+"""Number of rows at which a record batch is yielded; it may have more, because entries are not split."""
 BATCH_BYTES = 8 * 1024 * 1024
-"""Or at this number of bytes of values and metadata."""
+"""Number of bytes of values and metadata at which a record batch is yielded."""
 SHOWN_OF_METADATA = ("__key", "__eventTime", "__messageProperties")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -46,11 +46,11 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "__messageProperties": PROPERTIES,
     **POSITION_TYPES,
 }
-"""Types that Spark expects for each column."""
+"""Type that Spark expects for each column."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the batches, equal to Spark's for the DataFrame's schema."""
+    """Return the schema of the record batches, which equals Spark's conversion of the DataFrame's schema."""
     return pa.schema([pa.field(name, ARROW_TYPES[name], name not in NOT_NULL) for name in columns])
 
 
@@ -58,7 +58,7 @@ class BatchBuilder:
     """Collects entries of one topic into record batches."""
 
     def __init__(self, columns: Sequence[str], topic: str, partition: int, decoder: RowDecoder | None = None):
-        """Prepare; with a decoder, ``columns`` are its `RowDecoder.raw_columns`."""
+        """Create a builder; with a decoder, ``columns`` must be its `RowDecoder.raw_columns`."""
         self.rows = 0
         self._columns = columns
         self._decoder = decoder
@@ -81,7 +81,7 @@ class BatchBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch is large enough for `take`."""
+        """Whether the batch is large enough to be taken."""
         return self.rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, entry: Entry, rows: Rows) -> None:
@@ -91,7 +91,7 @@ class BatchBuilder:
         self._bytes += len(rows.data)
 
     def take(self) -> pa.RecordBatch:
-        """Return the collected rows, and reset."""
+        """Return the collected rows and reset the builder."""
         self._split = SplitRows([rows for _, rows in self._entries])
         arrays = [make() for make in self._makers]
         if self._decoder is None:
@@ -146,7 +146,7 @@ def _binary(data: Sequence[bytes], lengths: np.ndarray) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def _id_tails(batch_size: int) -> tuple[list[bytes], np.ndarray]:
-    """Return the end of each message id of a batch: fields 4 and 6, index and size."""
+    """Return the end of each message id of a batch: fields 4 and 6, the batch index and size."""
     end = b"\x30" + varint(batch_size)
     tails = [b"\x20" + varint(index) + end for index in range(batch_size)]
     return tails, np.fromiter(map(len, tails), np.int32, batch_size)
@@ -156,9 +156,9 @@ def read_range(wanted: TopicRange, options: ReadOptions, layout: Layout | None =
     """Yield the messages of a range as record batches.
 
     Args:
-        wanted: the range.
-        options: read options; their ``columns`` are those of the batches without a layout.
-        layout: columns of the topic's schema.
+        wanted: range to read.
+        options: read options; without a layout, their ``columns`` are the columns of the batches.
+        layout: columns from the topic's schema.
     """
     shorten_pauses()
     reader = RangeReader(wanted, options)

@@ -1,9 +1,9 @@
-"""Blocking connections to brokers, for code with its own thread and no event loop: planners and tasks.
+"""Blocking connections to brokers, for planners and tasks, which have their own thread and no event loop.
 
-Design: a task is a generator that Spark advances when it wants rows. Between two rows an event loop would not run, so
-an asyncio client would not help; a socket that is read on demand has natural back-pressure. Between reads, pings stay
-unanswered, and the broker closes the connection after its keep-alive time: the next read reconnects where it stopped,
-as after any other loss. The same happens if the broker asks for new credentials meanwhile.
+Design: a task is a generator that Spark advances when it needs rows. An event loop would not run between rows, so an
+asyncio client would not help, while a socket that is read on demand provides natural back-pressure. Between reads,
+pings remain unanswered and the broker closes the connection after its keep-alive time; the next read then reconnects
+and resumes, as after any other connection loss. The same happens if the broker requests new credentials meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REQUEST_TIMEOUT_S = 30.0
 MAX_REDIRECTS = 20
 CLIENT_VERSION = "magnetar-spark"
 ANSWER_TIMEOUT_S = 30.0
-"""For the REST interface."""
+"""Timeout of REST requests."""
 _READ_BYTES = 1 << 18
 _ANSWERS = {
     BaseCommand.SUCCESS: "success",
@@ -57,15 +57,15 @@ _ANSWERS = {
     BaseCommand.ACK_RESPONSE: "ackResponse",
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
 }
-"""Responses to the requests used here, by field name."""
+"""Field names of the responses to the requests used here."""
 
 
 class Timeouts(NamedTuple):
-    """Timeouts for brokers.
+    """Timeouts of broker connections.
 
     Attributes:
-        connect_s: for a connection, and again for the response to CONNECT.
-        request_s: for the response to a request.
+        connect_s: timeout for connecting, and separately for the response to CONNECT.
+        request_s: timeout for the response to a request.
     """
 
     connect_s: float
@@ -76,7 +76,7 @@ DEFAULT_TIMEOUTS = Timeouts(CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S)
 
 
 class BlockingConnection:
-    """One connection to a broker; for one thread.
+    """Connection to a broker. Not thread-safe.
 
     Attributes:
         address: the broker's address.
@@ -90,19 +90,19 @@ class BlockingConnection:
         is_tls: bool,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ):
-        """Connect, and exchange CONNECT and CONNECTED.
+        """Connect and complete the CONNECT handshake.
 
         Args:
             address: the broker's address.
-            credentials: credentials, and TLS settings.
+            credentials: credentials and TLS settings.
             is_tls: whether to use TLS.
-            timeouts: for this and all later requests.
+            timeouts: timeouts of this and all later requests.
 
         Raises:
             ConnectionLost, OperationTimeout: the broker does not answer.
             BrokerError: the broker rejects the connection.
-            CredentialsUnavailable: the credentials, or the certificates to verify the broker with, are missing.
-            TlsFailed: one side rejects the other's certificate.
+            CredentialsUnavailable: the credentials, or the certificates to verify the broker, are missing.
+            TlsFailed: one side rejected the other's certificate.
         """
         self.address = address
         self._credentials = credentials
@@ -135,18 +135,23 @@ class BlockingConnection:
             raise self._broken("cannot connect to", error) from error
 
     def _broken(self, what: str, error: OSError) -> MagnetarError:
-        """Return the error for a socket error."""
+        """Return the exception to raise for a socket error."""
         if self._is_tls and (failure := tls_failure(str(self.address.physical), error)):
             return failure
         if isinstance(error, ssl.SSLError | ConnectionResetError) and self._is_tls:
-            return ConnectionLost(f"{what} {self.address.physical}: TLS ended: {error}{self._early_end_hint()}")
+            return ConnectionLost(
+                f"{what} {self.address.physical}: TLS connection closed: {error}{self._early_end_hint()}"
+            )
         return ConnectionLost(f"{what} {self.address.physical}: {error}")
 
     def _early_end_hint(self) -> str:
         if self._is_connected or not self._is_tls or self._credentials.has_certificate:
             return ""
-        # With TLS 1.3 a server checks the client's certificate last, and not every server then reports what is missing.
-        return " before it answered; it may want a client certificate (options tls.certificate.file and tls.key.file)"
+        # With TLS 1.3, servers check the client's certificate last, and not every server then reports the reason.
+        return (
+            " before the handshake finished; the broker may require a client certificate (options"
+            " tls.certificate.file and tls.key.file)"
+        )
 
     def _handshake(self, shown: bytes) -> None:
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
@@ -158,7 +163,7 @@ class BlockingConnection:
             raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {timeout_s:g} s")
         command = frame.command
         if command.type == BaseCommand.ERROR:
-            text = f"{self.address.physical} refused us: {command.error.message}"
+            text = f"{self.address.physical} rejected the connection: {command.error.message}"
             refusal = broker_error(command.error.error, text)
             raise type(refusal)(text + self._hint()) if isinstance(refusal, AuthenticationError) else refusal
         if command.type != BaseCommand.CONNECTED:
@@ -168,13 +173,13 @@ class BlockingConnection:
         self._is_connected = True
 
     def _hint(self) -> str:
-        """Return what to do when a broker rejects the credentials."""
+        """Return a hint for when a broker rejects the credentials."""
         if self._credentials.authentication is None:
-            return "; it wants to know who asks: give options auth.plugin and auth.params"
-        return f" (method {self._credentials.method}); the credentials may have expired, or be for another cluster"
+            return "; authentication is required: set options auth.plugin and auth.params"
+        return f" (method {self._credentials.method}); the credentials may have expired or belong to another cluster"
 
     def close(self) -> None:
-        """Close the connection; the broker drops its consumers."""
+        """Close the connection, which makes the broker drop its consumers."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -182,7 +187,7 @@ class BlockingConnection:
         """Send bytes.
 
         Raises:
-            ConnectionLost: the connection has ended.
+            ConnectionLost: the connection is closed.
         """
         try:
             self._socket.settimeout(self._timeouts.request_s)
@@ -191,10 +196,10 @@ class BlockingConnection:
             raise self._broken("lost the connection to", error) from error
 
     def next_frame(self, deadline: float) -> Frame | None:
-        """Return the next frame other than a ping, None if there was none until ``deadline`` (monotonic seconds).
+        """Return the next frame other than a ping, or None if none arrives until ``deadline`` (monotonic seconds).
 
         Raises:
-            ConnectionLost: the connection has ended.
+            ConnectionLost: the connection is closed.
         """
         while not self._frames:
             if not self._receive(deadline):
@@ -202,7 +207,7 @@ class BlockingConnection:
         return self._frames.popleft()
 
     def _receive(self, deadline: float) -> bool:
-        """Wait for bytes and keep their frames; return False if none came until ``deadline``."""
+        """Wait for bytes and store their frames; return False if none arrive until ``deadline``."""
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
             return False
@@ -225,13 +230,13 @@ class BlockingConnection:
         return True
 
     def _answer_challenge(self) -> None:
-        """Send the credentials again; a connection without credentials does not respond."""
+        """Send the current credentials; do nothing if the connection has none."""
         if self._credentials.authentication is None:
             return
         try:
             shown = self._credentials.data()
         except MagnetarError as error:
-            raise ConnectionLost(f"{self.address.physical} asked for new credentials: {error}") from error
+            raise ConnectionLost(f"{self.address.physical} requested new credentials: {error}") from error
         response = pb.AuthData(auth_method_name=self._credentials.method, auth_data=shown)
         answer = pb.CommandAuthResponse(
             client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION
@@ -239,19 +244,19 @@ class BlockingConnection:
         self.send(encode_frame(wrap(answer)))
 
     def forget_frames(self) -> None:
-        """Drop received frames that were not read."""
+        """Discard received frames that have not been read."""
         self._frames.clear()
 
     def request(self, what: str, command: Any) -> Any:
-        """Send a request and return its answer's command; earlier frames stay for `next_frame`.
+        """Send a request and return the command of its response; frames received earlier remain for `next_frame`.
 
         Args:
             what: request name for errors.
             command: protocol command; its request id is set here.
 
         Raises:
-            BrokerError: the broker rejects the request.
-            ConnectionLost, OperationTimeout: there was no answer.
+            BrokerError: the broker rejected the request.
+            ConnectionLost, OperationTimeout: there was no response.
         """
         self._next_request_id += 1
         request_id = command.request_id = self._next_request_id
@@ -275,22 +280,22 @@ class BlockingConnection:
 
 
 class Routes:
-    """Finds the brokers of topics through a service URL.
+    """Finds and connects to the brokers of topics through a service URL.
 
     Attributes:
-        credentials: credentials for brokers, and for the REST interface.
+        credentials: credentials for brokers and for the REST interface.
     """
 
     def __init__(self, service_url: str, security: ClientSecurity | None = None, timeouts: Timeouts = DEFAULT_TIMEOUTS):
-        """Prepare; nothing is connected yet, and no file is read.
+        """Create the routes without connecting or reading files.
 
         Args:
             service_url: service URL of the cluster.
-            security: credentials for brokers, and how these are verified; None for none.
-            timeouts: for all connections.
+            security: credentials and TLS settings; None for neither.
+            timeouts: timeouts of all connections.
 
         Raises:
-            InvalidConfig: the URL is invalid, or the credentials do not exist.
+            InvalidConfig: the URL is invalid, or the kind of credentials is unknown.
         """
         service = parse_service_url(service_url)
         self._is_tls = service.is_tls
@@ -316,8 +321,8 @@ class Routes:
         """Return a connection to the broker that owns a topic.
 
         Raises:
-            ConnectionLost, OperationTimeout: a broker does not answer.
-            BrokerError: the topic does not exist, or has no owner at the moment.
+            ConnectionLost, OperationTimeout: a broker did not answer.
+            BrokerError: the topic does not exist, or currently has no owner.
         """
         connection = self.service()
         try:
@@ -341,11 +346,11 @@ class Routes:
             raise
 
     def partitions(self, topic: TopicName, *, makes: bool = False) -> int:
-        """Return the number of partitions, 0 for an unpartitioned topic.
+        """Return the number of partitions, 0 for a non-partitioned topic.
 
         Args:
             topic: the topic.
-            makes: create a missing topic, as far as the broker's policy allows.
+            makes: whether to create a missing topic, if the broker's policy allows it.
         """
         command = pb.CommandPartitionedTopicMetadata(topic=topic.text, metadata_auto_creation_enabled=makes)
         with contextlib.closing(self.service()) as connection:
@@ -355,17 +360,17 @@ class Routes:
             return int(answer.partitions)
 
     def topics_of(self, namespace: str) -> list[str]:
-        """Return the full names of the persistent topics of ``tenant/namespace``, partitions by their own names."""
+        """Return the full names of the persistent topics in ``tenant/namespace``, listing partitions separately."""
         persistent = pb.CommandGetTopicsOfNamespace.PERSISTENT
         command = pb.CommandGetTopicsOfNamespace(namespace=namespace, mode=persistent)
         with contextlib.closing(self.service()) as connection:
             return list(connection.request(f"topics of {namespace}", command).topics)
 
     def schema(self, topic: TopicName, version: bytes | None = None) -> tuple[SchemaInfo, bytes] | None:
-        """Return a schema of a topic and its version, or None.
+        """Return a topic's schema and its version, or None.
 
         Args:
-            topic: the topic; partitions have the schemas of their topic.
+            topic: the topic; a partition has the schemas of its topic.
             version: schema version; None for the newest.
         """
         from ...client.schemas.schema import SchemaInfo
@@ -383,21 +388,21 @@ class Routes:
 
 
 def _refusal(code: int, what: str, message: str) -> BrokerError:
-    """Return the broker's error, which may have no text."""
+    """Return the exception for a broker's error, whose message may be empty."""
     error = broker_error(code, message)
     kind = (type(error).__doc__ or "").splitlines()[0].rstrip(".")
     return type(error)(f"{what}: {message or kind}")
 
 
 def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: bool) -> Address:
-    """Return the address in a lookup response; a proxied broker is reached through the service URL."""
+    """Return the address in a lookup response; a proxied broker is addressed through the service URL."""
     url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
     if not url:
         found, other = ("with", "pulsar://") if is_tls else ("without", "pulsar+ssl://")
-        raise ProtocolError(f"{service} knows no broker {found} TLS; is it meant to be reached by {other}?")
+        raise ProtocolError(f"{service} did not return a broker {found} TLS; should the client connect with {other}?")
     parsed = parse_service_url(url)
     if parsed.is_tls != is_tls:
-        raise ProtocolError(f"{service} names {url} for a broker with{'' if is_tls else 'out'} TLS")
+        raise ProtocolError(f"{service} returned {url} for a broker with{'' if is_tls else 'out'} TLS")
     broker = parsed.hosts[0]
     return Address(broker, service if answer.proxy_through_service_url else broker)
 
@@ -405,17 +410,17 @@ def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: b
 def ask(
     admin_url: str, method: str, path: str, body: Any = None, *, credentials: ClientCredentials | None = None
 ) -> Any:
-    """Return the JSON of the response, None for an empty one.
+    """Return the JSON of the response, or None if the response is empty.
 
     Args:
         admin_url: URL of the REST interface.
         method: HTTP method.
         path: path below the URL.
         body: sent as JSON; None for no body.
-        credentials: credentials and TLS settings; None for none.
+        credentials: credentials and TLS settings; None for neither.
 
     Raises:
-        RequestRefused: the response is an error.
+        RequestRefused: the server returned an error.
         ConnectionLost: there was no readable response.
         CredentialsUnavailable: the credentials are missing.
     """
@@ -427,4 +432,4 @@ def ask(
             raise RequestRefused(answer.status, f"{method} {url} answered {answer.status}: {answer.reason}")
         return answer.json()
     except NoAnswer as error:
-        raise ConnectionLost(f"{method} {url} failed: {error.reason}; correct option admin.url") from error
+        raise ConnectionLost(f"{method} {url} failed: {error.reason}: check option admin.url") from error

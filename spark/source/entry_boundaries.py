@@ -1,9 +1,9 @@
-"""Groups rows into entries whose boundaries depend on the rows of one task alone. No I/O.
+"""Groups rows into entries whose boundaries depend only on the rows of a task. No I/O.
 
-Design: the broker drops a whole entry if its first sequence id is not higher than the last one of that producer name.
-So a retried task must create exactly the same entries, or rows between an old boundary and a new one are lost. Spark
-may group rows into different record batches in each attempt; therefore an entry ends by the number and size of its
-rows, counted from the task's first row, and never because a record batch ends.
+Design: the broker drops an entire entry if its first sequence id is not higher than the last one of the producer. A
+retried task must therefore create exactly the same entries; otherwise, rows between an old and a new boundary would be
+lost. Spark may group rows into different record batches in each attempt, so the end of an entry depends on the number
+and size of rows counted from the task's first row, never on the end of a record batch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from ...client.producers.routing import key_partition
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 
 MAX_ROWS = 1_000
-"""Maximum rows per entry."""
+"""Default maximum number of rows per entry."""
 MAX_BYTES = 128 * 1024
-"""Maximum bytes of payloads and metadata per entry, unless a single row has more. Both are defaults of options; with
-another value, older runs cannot be repeated.
+"""Default maximum size of an entry's payloads and metadata, unless a single row is larger.
+
+Both limits can be changed by options, but runs started with other limits can then no longer be repeated.
 """
 
 Header = SingleMessageMetadata | None
@@ -28,9 +29,9 @@ class RowEntry(NamedTuple):
     """Rows published as one entry.
 
     Attributes:
-        first_row: number of its first row in the task, which is its sequence id.
-        payloads: payloads of its rows.
-        headers: metadata of each row; None if none has any.
+        first_row: number of the first row within the task, which is its sequence id.
+        payloads: payloads of the rows.
+        headers: metadata of each row; None if no row has any.
     """
 
     first_row: int
@@ -39,7 +40,7 @@ class RowEntry(NamedTuple):
 
 
 class EntryBuilder:
-    """Groups the rows for one topic, or for one partition of a topic."""
+    """Groups the rows for a topic or a partition into entries."""
 
     def __init__(self, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
         self._max_rows = max_rows
@@ -65,13 +66,13 @@ class EntryBuilder:
         return entry
 
     def add_plain(self, first_row: int, payloads: Sequence[bytes]) -> Iterator[RowEntry]:
-        """Add consecutive rows that only have a payload; yield full entries.
+        """Add consecutive rows that only have a payload, and yield full entries.
 
-        The same as repeated calls of `add`, but faster for small rows.
+        Equivalent to repeated calls of `add`, but faster for small rows.
         """
         start = 0
         while start < len(payloads):
-            # A slice is only taken as a whole if no boundary can be inside it.
+            # A slice is added as a whole only if it cannot contain a boundary.
             room = self._max_rows - len(self._payloads)
             piece = payloads[start : start + room]
             size = sum(map(len, piece))
@@ -101,7 +102,7 @@ class EntryBuilder:
 
 
 def partition_of(row: int, key: str | None, partitions: int) -> int:
-    """Return the partition of a row: by its key, as in all clients, otherwise by blocks of `MAX_ROWS` rows in turn."""
+    """Return the partition of a row: by its key, as in all clients, or round-robin in blocks of `MAX_ROWS` rows."""
     if partitions <= 1:
         return 0
     if key is not None:

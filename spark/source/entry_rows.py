@@ -1,4 +1,4 @@
-"""The messages of entries as rows: positions of metadata and payload, without a Python object for each message."""
+"""The messages of entries as rows: positions of metadata and payloads, without a Python object per message."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .header_columns import HeaderColumns, attributes_of
 from .range_reader import Entry
 
 _GAP = bytes(4)
-"""Bytes between two rows."""
+"""Number of bytes between two rows."""
 _PARTS = 3
-"""Parts of a row: the gap before it, metadata, payload."""
+"""Parts of a row: the gap before the row, its metadata, and its payload."""
 
 
 class Rows(NamedTuple):
@@ -26,11 +26,11 @@ class Rows(NamedTuple):
 
     Attributes:
         num_rows: number of messages.
-        data: for each message four unused bytes (its metadata size), metadata, payload.
-        sizes: for each message, as in `wire.message_rows.row_sizes`; a single one if all are alike except for the
-            payload.
-        indexes: index of each message in its batch, None for all messages.
-        batch_size: messages in the batch, 0 if the message was not batched.
+        data: for each message, four unused bytes (the metadata size), the metadata and the payload.
+        sizes: sizes of each message, as in `wire.message_rows.row_sizes`; only one item if the messages differ only in
+            their payload.
+        indexes: batch index of each message, or None if all messages of the batch are selected.
+        batch_size: number of messages in the batch, 0 if the message was not batched.
     """
 
     num_rows: int
@@ -41,16 +41,16 @@ class Rows(NamedTuple):
 
 
 def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_values: bool = False) -> Rows | None:
-    """Return the messages of an entry from ``first_index`` to ``last_index``, without those removed by compaction.
+    """Return the messages of an entry from ``first_index`` to ``last_index``, except those removed by compaction.
 
     Args:
         entry: the entry.
-        first_index: 0 for all.
-        last_index: None for all.
-        only_values: whether metadata is only needed to find messages without a value.
+        first_index: batch index of the first message.
+        last_index: batch index of the last message; None for the end of the batch.
+        only_values: whether metadata is needed only to find messages without a value.
 
     Raises:
-        ProtocolError: the batch is damaged.
+        ProtocolError: the batch is corrupt.
     """
     metadata, body = entry.metadata, entry.body
     if not entry.is_batch:
@@ -88,7 +88,7 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_valu
 
 
 class SplitRows:
-    """Payloads and metadata of many rows, each an Arrow array that references the same bytes."""
+    """Payloads and metadata of rows as Arrow arrays that reference the same bytes."""
 
     def __init__(self, entries: Sequence[Rows]):
         """Locate the parts of the entries' rows."""
@@ -99,7 +99,7 @@ class SplitRows:
         parts[:, 2] = sizes & PAYLOAD_MASK
         self._is_null: np.ndarray = (sizes & IS_NULL) != 0
         self._repeats: np.ndarray | None = None
-        """Number of equal consecutive rows; None for one each."""
+        """Number of equal consecutive rows; None if each has one row."""
         if len(sizes) < sum(rows.num_rows for rows in entries):
             self._repeats = np.array(list(chain.from_iterable(map(_repeats, entries))))
             parts = np.repeat(parts, self._repeats, axis=0)
@@ -110,13 +110,13 @@ class SplitRows:
         self._parts = pa.Array.from_buffers(pa.binary(), parts.size, buffers, 0)
 
     def values(self) -> pa.Array:
-        """Return the column of payloads, null for messages without one."""
+        """Return the column of payloads, with null for messages without a payload."""
         mask = self._is_null if self._is_null.any() else None
         return self._parts.take(pa.array(np.arange(2, len(self._parts), _PARTS), mask=mask))
 
     @cached_property
     def headers(self) -> HeaderColumns:
-        """The columns of the metadata."""
+        """Columns of the metadata."""
         places = np.arange(1, len(self._parts), _PARTS)
         if self._repeats is not None:
             places = places[np.cumsum(self._repeats) - self._repeats]

@@ -1,9 +1,9 @@
-"""Makes Spark show our errors with the line that says what to do first.
+"""Makes Spark show the message of our errors in the first line.
 
-Spark transfers the traceback of a Python worker as text, and puts a sentence before it. Python begins the text with the
-cause of an error, and an error that was never raised has no stack: so if the first cause is a copy of the error, its
-message appears twice, as the first line and in its usual place. The setting that omits causes is turned off; the worker
-ends after a failure anyway.
+Spark transfers the traceback of a Python worker as text, preceded by a sentence. Python starts the text with the cause
+of the error, and an error that was never raised has no stack. If the first cause is a copy of the error, its message
+therefore appears twice: in the first line and in its usual place. The setting that omits causes is turned off; the
+worker exits after a failure anyway.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, ParamSpec, TypeVar
 from ...errors import MagnetarError
 
 _LEAVES_CAUSES_OUT = "SPARK_SIMPLIFIED_TRACEBACK"
-"""Is in the environment of workers unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` is false."""
+"""Variable in the workers' environment unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled=false``."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def told_first(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return a wrapper whose MagnetarErrors start with their message; also those of iterators that it returns."""
+    """Return a wrapper whose MagnetarErrors, including those of returned iterators, start with their message."""
 
     @wraps(function)
     def telling(*args: _P.args, **kwargs: _P.kwargs) -> Any:
@@ -55,7 +55,7 @@ def _put_first(error: MagnetarError) -> None:
             break
         first = before
     if first.__traceback__ is None and type(first) is type(error):
-        return  # shown already, by an inner call
+        return  # already shown by an inner call
     line = type(error).__new__(type(error))
     line.args = (str(error),)
     first.__cause__ = line

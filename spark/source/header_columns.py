@@ -1,10 +1,9 @@
-"""Key, event time and properties of many messages as Arrow columns, without a Python object for each.
+"""Keys, event times and properties of messages as Arrow columns, without a Python object per message.
 
-Design: the metadata of all messages of a record batch is in one byte array, and is read field by field for all messages
-at once: the first field of each, then the second. Clients write only a handful of fields, so that takes only a handful
-of steps. Messages with unusual metadata (unknown fields, ten-byte numbers, base64 keys, duplicate properties, very many
-fields) are detected on the way and parsed one by one by protobuf, which decides what they mean; the results are
-appended to the array.
+Design: the metadata of all messages of a record batch is in one byte array. Each step reads one field of all messages:
+first the first field of each message, then the second, and so on. Clients write only a handful of fields, so only a
+handful of steps are needed. Messages with unusual metadata (unknown fields, ten-byte numbers, base64 keys, duplicate
+properties, very many fields) are detected and parsed one by one by protobuf; the results are appended to the array.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from ...wire.bulk import varint
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 FIELDS_MAX = 64
-"""Metadata with more fields is parsed by protobuf."""
+"""Maximum number of fields; metadata with more fields is parsed by protobuf."""
 EVENT_TIME_MS_MAX = (2**63 - 1) // 1000
-"""Spark counts microseconds."""
+"""Maximum event time in Spark, which counts microseconds."""
 TIMESTAMP = pa.timestamp("us", "UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
 _OFFSET_MAX = 2**31 - 1
@@ -38,7 +37,7 @@ _PAIR_KEY, _PAIR_VALUE = 0x0A, 0x12
 
 
 def attributes_of(metadata: MessageMetadata) -> bytes:
-    """Return the metadata columns of an unbatched message as metadata of a batch member."""
+    """Return the metadata columns of an unbatched message, encoded as the metadata of a batched message."""
     if not (metadata.properties or metadata.event_time or metadata.HasField("partition_key")):
         return b""
     found = SingleMessageMetadata(
@@ -55,22 +54,22 @@ def attributes_of(metadata: MessageMetadata) -> bytes:
 
 
 class HeaderColumns:
-    """The metadata of the rows of a record batch."""
+    """Metadata of the rows of a record batch."""
 
     def __init__(self, data: bytes | pa.Buffer, ends: np.ndarray, repeats: np.ndarray | None):
         """Read the metadata.
 
         Args:
-            data: concatenated metadata of messages, valid for protobuf.
-            ends: end of each message's metadata.
-            repeats: number of rows per metadata; None for one each.
+            data: concatenated metadata of messages, each valid protobuf.
+            ends: offset of the end of each message's metadata.
+            repeats: number of rows for each metadata; None if each has one row.
         """
         self._count = count = len(ends)
         self._ends: np.ndarray = ends.astype(np.int64)
         self._starts: np.ndarray = np.concatenate((np.zeros(1, np.int64), self._ends[:-1]))[:count]
         size = int(self._ends[-1]) if count else 0
         self._data: np.ndarray = np.concatenate((np.frombuffer(data, np.uint8, size), _PADDING))
-        # The eight bytes that begin at each position.
+        # The eight bytes that start at each position.
         self._words: np.ndarray = np.ndarray(len(self._data) - 7, "<u8", self._data, strides=(1,))
         self._rows: np.ndarray | None = None if repeats is None else np.repeat(np.arange(count), repeats)
         self._is_odd: np.ndarray = np.zeros(count, np.bool_)
@@ -79,7 +78,7 @@ class HeaderColumns:
         self._event_ms: np.ndarray = np.zeros(count, np.int64)
         self._is_base64: np.ndarray = np.zeros(count, np.bool_)
         self._pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
-        """For properties: index of the metadata, position and size of the name, position and size of the value."""
+        """For each property: index of the metadata, position and size of the name, position and size of the value."""
         self._latest_ms = 0  # of the messages parsed by protobuf
         self._read(self._starts)
         pairs: list[np.ndarray] = [
@@ -96,7 +95,7 @@ class HeaderColumns:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _read(self, at: np.ndarray) -> None:
-        """Read field after field, starting at the positions ``at``."""
+        """Read the metadata field by field, starting at the positions ``at``."""
         ends = self._ends
         at = at.copy()
         active = np.flatnonzero(at < ends)
@@ -124,7 +123,7 @@ class HeaderColumns:
         self._is_odd[active] = True
 
     def _varints(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the numbers at positions, where they end, and which are too long."""
+        """Return the numbers at positions, their end positions, and flags for numbers that are too long."""
         at = np.minimum(at, len(self._words) - 1)
         numbers: np.ndarray = self._data[at].astype(np.int64)
         after: np.ndarray = at + 1
@@ -133,9 +132,9 @@ class HeaderColumns:
         if more.size:
             words = self._words[at[more]]
             last_bits = ~words & _LAST_BITS
-            last = last_bits & -last_bits  # of the last byte
+            last = last_bits & -last_bits  # index of the last byte
             is_wrong[more] = last_bits == 0
-            # The bits of the number, without the first bit of each byte, joined in steps of two, four and eight bytes.
+            # The bits of the number without the first bit of each byte, joined in steps of two, four and eight bytes.
             words &= ((last << _1) - _1) & ~_LAST_BITS
             words = words & _PAIRS | words >> _1 & _PAIRS << _7
             words = words & _FOURS | words >> _2 & _FOURS << _14
@@ -145,13 +144,13 @@ class HeaderColumns:
         return numbers, after, is_wrong
 
     def _field(self, tag: int, of: np.ndarray, numbers: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Read one field of some metadata; moves ``after`` past its content. Returns which cannot be read this way.
+        """Read one field of some metadata, move ``after`` past its content, and return flags for unusual metadata.
 
         Args:
             tag: tag of the field.
             of: indexes of the metadata.
             numbers: numbers after the tag.
-            after: positions after those.
+            after: positions after the numbers.
         """
         is_wrong: np.ndarray = np.zeros(len(of), np.bool_)
         if tag in (_PROPERTY, _KEY, _ORDERING_KEY):
@@ -171,7 +170,7 @@ class HeaderColumns:
         return is_wrong
 
     def _pair(self, of: np.ndarray, at: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Read a property: its name, then its value, and nothing else. Returns which differ from that."""
+        """Read properties with a name followed by a value, and return flags for properties of another form."""
         data, last = self._data, len(self._data) - 1
         name_bytes, name_at, is_wrong = self._varints(at + 1)
         is_wrong |= (data[np.minimum(at, last)] != _PAIR_KEY) | (name_bytes > end - name_at)
@@ -183,7 +182,7 @@ class HeaderColumns:
         return is_wrong
 
     def _repeated(self, pairs: list[np.ndarray]) -> np.ndarray:
-        """Return which metadata may have a duplicate property: those with names of equal length and sum."""
+        """Return flags for metadata that may have duplicate properties, with names of equal length and sum."""
         found: np.ndarray = np.zeros(self._count, np.bool_)
         if len(self._pairs) < 2 or not self._may_be_repeated(pairs):
             return found
@@ -191,7 +190,7 @@ class HeaderColumns:
         plain = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data, dtype=np.uint64)))
         places: np.ndarray = np.arange(len(self._data), dtype=np.uint64)
         weighted = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data * places)))
-        name_end = np.minimum(name_at + name_bytes, len(self._data))  # of one that was found invalid
+        name_end = np.minimum(name_at + name_bytes, len(self._data))  # of metadata that was found invalid
         sums = plain[name_end] - plain[name_at]
         weights = weighted[name_end] - weighted[name_at] - name_at.astype(np.uint64) * sums
         order = np.lexsort((weights, sums, name_bytes, of))
@@ -201,7 +200,7 @@ class HeaderColumns:
         return found
 
     def _may_be_repeated(self, pairs: list[np.ndarray]) -> bool:
-        """Return whether some metadata has two names equal in length and four bytes; fast, and False is certain."""
+        """Return whether any metadata may have duplicate names; fast, with false positives but no false negatives."""
         of, name_at, name_bytes = pairs[:3]
         last = len(self._data) - 1
         sketch = of << 8 | name_bytes & 255
@@ -211,7 +210,7 @@ class HeaderColumns:
         return bool((sketch[1:] == sketch[:-1]).any())
 
     def _read_by_protobuf(self, pairs: list[np.ndarray]) -> list[np.ndarray]:
-        """Parse unusual metadata; returns the properties of all."""
+        """Parse unusual metadata, and return the properties of all metadata."""
         odd = np.flatnonzero(self._is_odd)
         kept = ~self._is_odd[pairs[0]]
         self._key_at[odd] = -1
@@ -260,12 +259,12 @@ class HeaderColumns:
         """Return the column of event times.
 
         Raises:
-            ProtocolError: one exceeds Spark's range.
+            ProtocolError: an event time exceeds Spark's range.
         """
         if self._latest_ms > EVENT_TIME_MS_MAX:
             raise ProtocolError(
-                f"a message has the event time {self._latest_ms} ms, Spark knows none after {EVENT_TIME_MS_MAX};"
-                " leave __eventTime out of the columns"
+                f"event time {self._latest_ms} ms of a message exceeds Spark's maximum of {EVENT_TIME_MS_MAX}: omit"
+                " the column __eventTime"
             )
         times = self._each(self._event_ms)
         return pa.array(times * 1000, pa.int64(), mask=times == 0).view(TIMESTAMP)
@@ -274,7 +273,7 @@ class HeaderColumns:
         """Return the column of properties.
 
         Raises:
-            ProtocolError: a property is not valid text.
+            ProtocolError: a property is not valid UTF-8.
         """
         all_counts = np.bincount(self._of, minlength=self._count).astype(np.int64)
         counts = self._each(all_counts)
@@ -292,7 +291,7 @@ class HeaderColumns:
             values.validate(full=True)
         except pa.ArrowInvalid as error:
             raise ProtocolError(
-                f"a message property is not valid text: {error}: omit the column __messageProperties"
+                f"a message property is not valid UTF-8: {error}: omit the column __messageProperties"
             ) from error
         fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
         entries = pa.StructArray.from_arrays([names, values], fields=fields)
@@ -301,13 +300,13 @@ class HeaderColumns:
         return pa.Array.from_buffers(PROPERTIES, len(counts), buffers, -1, children=[entries])
 
     def _slices(self, type_: pa.DataType, at: np.ndarray, sizes: np.ndarray, is_there: np.ndarray | None) -> pa.Array:
-        """Return a column of parts of the byte array."""
+        """Return a column of slices of the byte array."""
         if is_there is not None and is_there.all():
             is_there = None
         if is_there is not None:
             at, sizes = at[is_there], sizes[is_there]
         if len(at) and (at[1:] >= at[:-1] + sizes[:-1]).all() and len(self._data) < _OFFSET_MAX:
-            # The bytes between two parts become a value, too, so the column is every other one.
+            # The bytes between two slices also become a value, so the column consists of every other value.
             bounds: np.ndarray = np.stack((at, at + sizes), axis=1, dtype=np.int32).ravel()
             buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._data)]
             whole = pa.Array.from_buffers(type_, len(bounds) - 1, buffers, 0)
@@ -326,7 +325,7 @@ class HeaderColumns:
 
 
 def _ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the numbers of all ranges, concatenated."""
+    """Return the concatenated integers of all ranges."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     found: np.ndarray = np.repeat(begins - (ends - sizes), sizes) + np.arange(total)

@@ -1,6 +1,6 @@
-"""Warns about writing to a topic that retains nothing: without subscription and retention it is soon empty again.
+"""Warns about writing to a topic without subscriptions and retention, whose messages are soon deleted.
 
-The binary protocol provides neither, so the REST interface is queried, if its address is known.
+The binary protocol provides neither, so this module queries the REST interface if its address is known.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def warn_unless_kept(options: WriteOptions) -> bool:
-    """Log a warning if the topic of a write does not retain messages; return whether it was logged.
+    """Log a warning if the topic of a write does not retain messages, and return whether a warning was logged.
 
-    Nothing is logged if that is unknown: without ``admin.url``, for rows with a topic column, and if the request fails;
-    the rows have been written anyway.
+    Nothing is logged if this cannot be determined: without ``admin.url``, for rows with a topic column, or if the
+    request fails. The rows have been written in any case.
     """
     if options.admin_url is None or options.topic is None:
         return False
@@ -37,12 +37,12 @@ def warn_unless_kept(options: WriteOptions) -> bool:
         if not name.is_persistent or _has_subscription(get, name) or _has_retention(get, name):
             return False
     except MagnetarError as error:
-        log.debug("whether anything keeps %s is not known: %s", name, error)
+        log.debug("cannot determine whether messages of %s are retained: %s", name, error)
         return False
     log.warning(
-        "nothing keeps what is written to %s: it has no subscription, and %s no retention, so the broker soon deletes"
-        " it; magnetar topics create-subscription %s -s NAME -m earliest, or"
-        " magnetar namespaces set-retention %s -t 7d -s -1",
+        "messages written to %s will soon be deleted: the topic has no subscription and %s has no retention; run"
+        " magnetar topics create-subscription %s -s NAME -m earliest or magnetar namespaces set-retention %s -t 7d -s"
+        " -1",
         *(name, name.namespace_name, name.base, name.namespace_name),
     )
     return True
@@ -58,6 +58,6 @@ def _has_subscription(get: Callable[[str], Any], name: TopicName) -> bool:
 def _has_retention(get: Callable[[str], Any], name: TopicName) -> bool:
     try:
         retention = get(f"{name.base.rest_path}/retention?applied=true")
-    except RequestRefused:  # topics have no policies of their own there
+    except RequestRefused:  # the broker does not support topic policies
         retention = get(f"namespaces/{name.namespace_name}/retention")
     return any((retention or {}).get(limit) for limit in ("retentionTimeInMinutes", "retentionSizeInMB"))

@@ -1,4 +1,4 @@
-"""Start and end of a read in options: words, positions or times, for all topics or for each topic."""
+"""Options for the start and end of a read: keywords, positions or times, for all topics or for each topic."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ...wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 from ...wire.topic_name import TopicName, parse_topic_name
 
 _WORDS: dict[object, MessageId] = {"earliest": EARLIEST, "latest": LATEST, -2: EARLIEST, -1: LATEST}
-"""Includes Kafka's numbers."""
+"""Keywords for positions, including Kafka's numbers."""
 _Value = TypeVar("_Value")
 
 
 CUT = "minPartitions"
-"""Key in the offsets of streams that sets the number of tasks of a batch, and is not a topic."""
+"""Key in the offsets of streams that is not a topic but sets the number of tasks of a batch."""
 
 
 def is_cut(key: str, value: object) -> bool:
-    """Return whether an offset's entry is that of `CUT`; a topic of this name has partitions, which are numbers."""
+    """Return whether an item of an offset is `CUT` and not a topic of that name, whose partitions would be numbers."""
     return key == CUT and isinstance(value, dict) and value.keys() == {"tasks", "entriesPerTask"}
 
 
 class Offsets(NamedTuple):
-    """Start or end: for all topics, or by full topic name; ids may be `EARLIEST` and `LATEST`."""
+    """Start or end positions, for all topics or by full topic name; ids may be `EARLIEST` or `LATEST`."""
 
     everywhere: Literal["earliest", "latest"] | None
     by_topic: Mapping[str, MessageId]
@@ -40,13 +40,13 @@ def read_offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offse
     """Parse a position option.
 
     Args:
-        option: its name.
-        text: ``earliest``, ``latest``, the position in a single topic, or JSON of topic -> position or {partition:
-            position}.
+        option: name of the option.
+        text: ``earliest``, ``latest``, the position in a single topic, or JSON with a position (or positions by
+            partition) for each topic.
         topics: topics to read; empty for topics that match a pattern.
 
     Raises:
-        InvalidConfig: it is invalid.
+        InvalidConfig: the option is invalid.
     """
     if text.lower() in ("earliest", "latest"):
         return Offsets("earliest" if text.lower() == "earliest" else "latest", {})
@@ -59,7 +59,7 @@ def read_offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offse
 
 
 def read_times(option: str, text: str, topics: tuple[TopicName, ...]) -> dict[str, int]:
-    """Parse a time option: milliseconds by full topic name; raises as `read_offsets`."""
+    """Parse a time option and return milliseconds by full topic name; raises the same errors as `read_offsets`."""
     record = _json_of(option, text)
     if record is None:
         raise InvalidConfig(
@@ -85,18 +85,20 @@ def _by_topic(
     bases = {name.text for name in topics}
     for text in by_topic:
         if topics and text not in bases and parse_topic_name(text).base.text not in bases | _bases_of(topics):
-            raise InvalidConfig(f"{option} names {text}, which is not read; read are {', '.join(sorted(bases))}")
+            raise InvalidConfig(
+                f"{option} names {text}, which is not one of the topics read: {', '.join(sorted(bases))}"
+            )
     return by_topic
 
 
 def _bases_of(topics: tuple[TopicName, ...]) -> set[str]:
-    """Return the topics of which single partitions are read."""
+    """Return the partitioned topics of which single partitions are read."""
     return {name.base.text for name in topics if name.partition >= 0}
 
 
 def _named(option: str, record: dict[str, Any]) -> Iterator[tuple[TopicName, object]]:
     for topic, value in record.items():
-        if is_cut(topic, value):  # copied from the progress of a stream
+        if is_cut(topic, value):  # the offset was copied from a stream's progress
             continue
         name = parse_topic_name(topic)
         if not isinstance(value, dict):
@@ -104,7 +106,7 @@ def _named(option: str, record: dict[str, Any]) -> Iterator[tuple[TopicName, obj
             continue
         for partition, place in value.items():
             if not re.fullmatch(r"\d+", partition):
-                raise InvalidConfig(f"{option} names partition {partition!r} of {topic}; partitions are 0, 1, …")
+                raise InvalidConfig(f"{option} names partition {partition!r} of {topic}: expected 0, 1, …")
             yield name.partition_name(int(partition)), place
 
 
@@ -117,7 +119,7 @@ def _time(option: str, value: object) -> int:
 
 
 def _position(option: str, value: object) -> MessageId:
-    """Return the message id of ``ledger:entry[:batch index]`` or of the list of bytes used by clients."""
+    """Return the message id given as ``ledger:entry[:batch index]`` or as a list of bytes, as in clients."""
     word = value.lower() if isinstance(value, str) else value
     if isinstance(word, str | int) and word in _WORDS:
         return _WORDS[word]
@@ -128,7 +130,7 @@ def _position(option: str, value: object) -> MessageId:
         try:
             return deserialize(bytes(number & 255 for number in value))  # Java writes bytes as -128 to 127
         except (MagnetarError, TypeError) as error:
-            raise InvalidConfig(f"{option}: {value!r} is not a serialised message id: {error}") from error
+            raise InvalidConfig(f"{option}: {value!r} is not a serialized message id: {error}") from error
     raise InvalidConfig(
         f"invalid {option} {value!r}: expected earliest, latest, 'ledger:entry', 'ledger:entry:index' or the bytes"
         " of a message id"

@@ -1,6 +1,6 @@
 """Names of the data source's options, including Kafka's and Pulsar's, and parsers of their values.
 
-Options are texts with case-insensitive names. An unknown name is rejected with the nearest known one.
+Options are strings with case-insensitive names. Errors about unknown names suggest the closest known name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCER_OPTIONS = (
     *CLIENT_OPTIONS, "magnetar.producer.batchingMaxMessages", "magnetar.producer.batchingMaxBytes",
     "magnetar.producer.maxPendingMessages",
 )  # fmt: skip
-"""Settings of connections that read, and of those that write, by the names of Pulsar's clients."""
+"""Connection settings for reading and writing, by their names in Pulsar's clients."""
 START_OPTIONS = ("startingOffsets", "startingTime", "startingOffsetsByTimestamp")
 END_OPTIONS = ("endingOffsets", "endingTime", "endingOffsetsByTimestamp")
 SCHEMA_OPTIONS = ("useTopicSchema", "allowDifferentTopicSchemas", "mode")
@@ -61,7 +61,7 @@ _OF_KAFKA = {
     "startingTimestamp": "startingTime",
     "endingTimestamp": "endingTime",
 }
-"""Kafka's names for options that exist here, too."""
+"""Kafka's names for options that also exist here."""
 _OF_CLIENTS = {
     "client.authPluginClassName": "auth.plugin",
     "client.authParams": "auth.params",
@@ -86,24 +86,25 @@ _ALIASES = {name.lower(): ours for name, ours in _OF_KAFKA.items()} | {
     f"{owner}.{name}".lower(): ours for owner in ("magnetar", "pulsar") for name, ours in _OF_CLIENTS.items()
 }
 _INSTEAD = {
-    "kafka.bootstrap.servers": "give service.url, for example pulsar://localhost:6650",
-    "kafka.group.id": "give predefinedSubscription",
-    "groupidprefix": "give subscriptionPrefix",
-    "kafkaconsumer.polltimeoutms": "give pollTimeoutMs",
-    "startingoffsetsbytimestampstrategy": "leave it out: where nothing is that late, reading begins at the end",
-    "maxentriespertrigger": "give maxOffsetsPerTrigger, which counts messages",
+    "kafka.bootstrap.servers": "use service.url, for example pulsar://localhost:6650",
+    "kafka.group.id": "use predefinedSubscription",
+    "groupidprefix": "use subscriptionPrefix",
+    "kafkaconsumer.polltimeoutms": "use pollTimeoutMs",
+    "startingoffsetsbytimestampstrategy": "omit it: without entries at or after that time, reading starts at the end",
+    "maxentriespertrigger": "use maxOffsetsPerTrigger, which counts messages",
 }
-"""Names in Kafka and elsewhere for things done differently here."""
-# A table created by SQL has copies of its options, and its owner; a stream has a checkpoint location and a name.
+"""Remedies for options of Kafka and others that work differently here."""
+# Spark's own options: tables created by SQL have copies of their options and an owner; streams have a checkpoint
+# location and a name.
 _SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation|queryname")
 log = logging.getLogger(__name__)
 
 
 def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    """Return the options by our names in lower case.
+    """Return the options by their canonical names in lower case.
 
     Raises:
-        InvalidConfig: one is not in ``names``, or is given twice.
+        InvalidConfig: an option is not in ``names`` or is set twice.
     """
     by_small = {name.lower(): name for name in names}
     given: dict[str, str] = {}
@@ -121,7 +122,7 @@ def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
         if small in by_small:
             if small in given:
                 what = f": {given[small]!r} and {value!r}" if small == "topic" else ""
-                raise InvalidConfig(f"the {small} is given twice{what}; leave one out")
+                raise InvalidConfig(f"{small} is set twice{what}: set it only once")
             given[small] = text
         elif not _SPARKS_OWN.fullmatch(small):
             raise InvalidConfig(_unknown(name, names))
@@ -130,9 +131,9 @@ def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _say_ours(name: str, ours: str) -> None:
-    """Log once per process our name of an option."""
+    """Log the canonical name of an alias once per process."""
     if name.lower() != ours.lower():
-        log.warning("option %s means %s here; both are taken", name, ours)
+        log.warning("option %s is an alias of %s; both are accepted", name, ours)
 
 
 def _unknown(name: str, names: tuple[str, ...]) -> str:
@@ -140,27 +141,29 @@ def _unknown(name: str, names: tuple[str, ...]) -> str:
     listed = ", ".join(names)
     ours = _ALIASES.get(small, small).lower()
     if small in _INSTEAD:
-        return f"option {name!r} is not known here; {_INSTEAD[small]}"
+        return f"option {name!r} is not supported: {_INSTEAD[small]}"
     if names is READ_OPTIONS and ours in map(str.lower, STREAM_ONLY_OPTIONS):
-        return f"option {name!r} is for streams; leave it out, or use spark.readStream"
+        return f"option {name!r} is only for streams: omit it or use spark.readStream"
     if names is STREAM_OPTIONS and ours in map(str.lower, END_OPTIONS):
-        return f"option {name!r} is not for streams, which have no end; leave it out, or use spark.read"
+        return f"option {name!r} is not supported by streams, which have no end: omit it or use spark.read"
     if names is WRITE_OPTIONS and ours in map(str.lower, STREAM_ONLY_WRITE_OPTIONS):
-        return f"option {name!r} is for streams; leave it out, or use df.writeStream"
+        return f"option {name!r} is only for streams: omit it or use df.writeStream"
     if ours in map(str.lower, (*READ_OPTIONS, *STREAM_OPTIONS, *STREAM_WRITE_OPTIONS)):
         verb = "writes" if names in (WRITE_OPTIONS, STREAM_WRITE_OPTIONS) else "reads"
-        return f"option {name!r} is not for {verb}; leave it out; known are {listed}"
+        return f"option {name!r} is not supported for {verb}: expected one of {listed}"
     if re.match(r"(magnetar|pulsar)\.(client|reader|producer)\.", small):
         small_names = set(map(str.lower, names))
         passed_on = [one for one in PASSED_ON if _ALIASES[one.lower()].lower() in small_names]
-        return f"option {name!r} is not passed on; {', '.join(passed_on)} are"
+        return f"option {name!r} is not passed to the client: expected one of {', '.join(passed_on)}"
     by_small = {one.lower(): one for one in names}
     near = difflib.get_close_matches(small, by_small, 1, 0.5)
-    return f"option {name!r} is unknown" + (f"; did you mean {by_small[near[0]]}?" if near else f"; known are {listed}")
+    return f"option {name!r} is unknown" + (
+        f"; did you mean {by_small[near[0]]}?" if near else f": expected one of {listed}"
+    )
 
 
 def _assigned(text: str) -> str:
-    """Return the topics in Kafka's option ``assign``, by partition."""
+    """Return the partitions listed in Kafka's option ``assign``."""
     wanted = 'JSON of topic -> partitions, such as {"orders": [0, 1]}'
     try:
         record = json.loads(text)
@@ -178,27 +181,27 @@ def needed(given: Mapping[str, str], name: str) -> str:
     """Return a required option."""
     value = given.get(name.lower())
     if not value:
-        raise InvalidConfig(f"option {name} is missing; for example .option({name!r}, 'pulsar://localhost:6650')")
+        raise InvalidConfig(f"option {name} is required; for example .option({name!r}, 'pulsar://localhost:6650')")
     return value
 
 
 def number(given: Mapping[str, str], name: str, least: int) -> int | None:
-    """Return an integer, None if the option is not set."""
+    """Return an integer option, or None if it is not set."""
     text = given.get(name.lower())
     if text is None:
         return None
     if not re.fullmatch(r"-?\d+", text) or int(text) < least:
-        raise InvalidConfig(f"{name}={text!r} is not a whole number of {least} or more")
+        raise InvalidConfig(f"invalid {name} {text!r}: expected an integer of at least {least}")
     return int(text)
 
 
 def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    """Return whether an option is ``true``."""
+    """Return a boolean option."""
     text = given.get(name.lower())
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise InvalidConfig(f"{name}={text!r} is neither true nor false")
+        raise InvalidConfig(f"invalid {name} {text!r}: expected true or false")
     return text.lower() == "true"
 
 
@@ -206,7 +209,7 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 
 
 
 def seconds(given: Mapping[str, str], name: str, default_s: float) -> float:
-    """Parse a time as in Spark: ``500ms``, ``30s``, ``15m``; a bare number is milliseconds."""
+    """Parse a duration as in Spark, such as ``500ms``, ``30s`` or ``15m``; a bare number means milliseconds."""
     text = given.get(name.lower())
     if text is None:
         return default_s

@@ -1,4 +1,4 @@
-"""Options of `spark.read.format("magnetar").option(...)`: names as in the JVM connector, validated and typed."""
+"""Options of `spark.read.format("magnetar").option(...)`, named as in the JVM connector, validated and typed."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from .schemas.writing import RowSchema
 
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
-"""The columns of a topic."""
+"""Columns of a topic."""
 POSITION_COLUMNS = ("__partition", "__ledgerId", "__entryId", "__batchIndex")
-"""Columns that are only included if named in the option ``columns``."""
+"""Columns that are included only if named in the option ``columns``."""
 HEADERS = "__messageProperties"
 NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime", "__ledgerId", "__entryId"))
-"""The columns that every message has."""
-REMEDY = "set failOnDataLoss=false to go on with what there is"
-"""What users of the data source can do about entries that no longer exist."""
+"""Columns that are never null."""
+REMEDY = "set failOnDataLoss=false to continue with the remaining data"
+"""Remedy for entries that no longer exist."""
 MODES = ("FAILFAST", "PERMISSIVE")
-"""What to do with values that do not match their schema, as in Spark's own readers."""
+"""Handling of values that do not match their schema, as in Spark's own readers."""
 OUTPUT_SCHEMAS = ("AVRO", "JSON")
 """Schema types for writing columns."""
 POLL_TIMEOUT_MS = 120_000
@@ -51,37 +51,37 @@ SEND_TIMEOUT_MS = 120_000
 MAX_PENDING_MESSAGES = 50_000
 
 MAX_AHEAD_MESSAGES = 50_000
-"""Maximum messages that the broker may send ahead of a task."""
+"""Default maximum number of messages that the broker may send ahead of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How topics are read.
+    """Options for reading topics.
 
     Attributes:
-        service_url: the broker's URL.
-        admin_url: its REST interface; with it the sizes of ledgers take a single request.
-        topics: topics, unless ``pattern`` is set.
-        pattern: matches the full names of topics, without their partitions, in its namespace.
+        service_url: broker URL.
+        admin_url: URL of the REST interface, which returns the sizes of all ledgers in a single request.
+        topics: topics to read, unless ``pattern`` is set.
+        pattern: pattern for the full names of topics in its namespace, without partition suffixes.
         starting: first message to read.
         ending: last message to read.
         starting_time_ms: earliest publish time.
-        starting_times_ms: the same by full topic name.
+        starting_times_ms: earliest publish time by full topic name.
         ending_time_ms: latest publish time.
-        ending_times_ms: the same by full topic name.
-        min_partitions: minimum number of ranges, None for the default.
-        fail_on_data_loss: fail if planned messages no longer exist, instead of continuing without them.
-        poll_timeout_ms: longest wait for the next entry.
-        columns: selection of `COLUMNS`; with ``use_topic_schema`` names as given, empty for all columns.
-        use_topic_schema: decode values by the schemas of their topics, instead of returning bytes.
+        ending_times_ms: latest publish time by full topic name.
+        min_partitions: minimum number of ranges; None for the default.
+        fail_on_data_loss: whether to fail if planned messages no longer exist, instead of skipping them.
+        poll_timeout_ms: maximum wait for the next entry.
+        columns: selected `COLUMNS`; with ``use_topic_schema``, the names from the option, empty for all columns.
+        use_topic_schema: whether to decode values with their topics' schemas instead of returning bytes.
         allow_different_schemas: whether the topics may have different schemas.
-        is_permissive: values that do not match the schema become null, instead of an error.
+        is_permissive: whether values that do not match the schema are read as null instead of raising an error.
         subscription_prefix: prefix of the tasks' subscription names.
-        ahead_messages: maximum messages that the broker may send ahead of a task.
-        timeouts: timeouts of connections.
-        private_key: URI of the private key for encrypted messages; empty for none.
-        security: credentials for brokers, and how these are verified.
-        remedy: what the user can do about entries that no longer exist.
+        ahead_messages: maximum number of messages that the broker may send ahead of a task.
+        timeouts: connection timeouts.
+        private_key: URI of the private key for encrypted messages, or empty.
+        security: credentials and TLS settings.
+        remedy: remedy for entries that no longer exist, for error messages.
     """
 
     service_url: str
@@ -113,32 +113,34 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Parse the options of a batch.
 
     Raises:
-        InvalidConfig: names the option that is unknown, missing or invalid.
+        InvalidConfig: an option is unknown, missing or invalid; the message names it.
     """
     given = known(options, READ_OPTIONS)
     common = common_options(given, "earliest")
     if common.starting.everywhere == "latest":
-        raise InvalidConfig("startingOffsets=latest reads nothing in a batch; give earliest or a position per topic")
+        raise InvalidConfig(
+            "startingOffsets=latest would read nothing in a batch: use earliest or a position per topic"
+        )
     if common.ending.everywhere == "earliest":
-        raise InvalidConfig("endingOffsets=earliest reads nothing; give latest or a position per topic")
+        raise InvalidConfig("endingOffsets=earliest would read nothing: use latest or a position per topic")
     for name, begin in common.starting.by_topic.items():
         end = common.ending.by_topic.get(name)
         if end is not None and begin[:2] > end[:2] and begin != LATEST:
             raise InvalidConfig(
-                f"startingOffsets {begin.ledger_id}:{begin.entry_id} of {name} lies behind its endingOffsets"
-                f" {end.ledger_id}:{end.entry_id}; exchange them"
+                f"startingOffsets {begin.ledger_id}:{begin.entry_id} of {name} is after its endingOffsets"
+                f" {end.ledger_id}:{end.entry_id}: swap them"
             )
     first, last = common.starting_time_ms, common.ending_time_ms
     if first is not None and last is not None and first > last:
-        raise InvalidConfig(f"startingTime={first} is later than endingTime={last}; exchange them")
+        raise InvalidConfig(f"startingTime={first} is after endingTime={last}: swap them")
     return common
 
 
 def common_of(options: Mapping[str, str]) -> ReadOptions:
-    """Return the options that determine the columns of a read, before it is known whether it is a batch or a stream.
+    """Return the options that determine a read's columns, before it is known whether it is a batch or a stream.
 
     Raises:
-        InvalidConfig: an option is unknown in both, or invalid.
+        InvalidConfig: an option is invalid, or unknown for both batches and streams.
     """
     is_stream = not any(
         name in map(str.lower, options) for name in map(str.lower, set(READ_OPTIONS) - set(STREAM_OPTIONS))
@@ -151,15 +153,15 @@ def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
     """Return the options shared by batches and streams.
 
     Args:
-        given: all options, by our names in lower case.
-        default_start: where reading begins by default.
+        given: all options by their canonical names in lower case.
+        default_start: default start position.
     """
     topics, pattern = _topics(given)
     times = {bound: _bound(given, bound, topics) for bound in ("starting", "ending")}
     use_topic_schema = boolean(given, "useTopicSchema", False)
     prefix = given.get("subscriptionprefix", SUBSCRIPTION_PREFIX)
     if not prefix:
-        raise InvalidConfig(f"subscriptionPrefix is empty; leave it out to have {SUBSCRIPTION_PREFIX}")
+        raise InvalidConfig(f"subscriptionPrefix is empty: omit it to use {SUBSCRIPTION_PREFIX}")
     return ReadOptions(
         service_url=needed(given, "service.url"),
         admin_url=given.get("admin.url"),
@@ -187,12 +189,12 @@ def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
 
 
 def _bound(given: Mapping[str, str], bound: str, topics: tuple[TopicName, ...]) -> dict[str, int]:
-    """Return the times per topic of one end, for which only one option may be set."""
+    """Return the start or end times by topic; only one option may set either bound."""
     options = (f"{bound}Time", f"{bound}OffsetsByTimestamp", f"{bound}Offsets")
     said = [option for option in options if option.lower() in given]
     if len(said) > 1:
         verb = "begin" if bound == "starting" else "end"
-        raise InvalidConfig(f"{said[0]} and {said[1]} both say where to {verb}; give one of them")
+        raise InvalidConfig(f"{said[0]} and {said[1]} both set where to {verb}: set only one of them")
     text = given.get(options[1].lower())
     return {} if text is None else read_times(options[1], text, topics)
 
@@ -208,29 +210,29 @@ def _timeouts(given: Mapping[str, str]) -> Timeouts:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """How rows are written.
+    """Options for writing rows.
 
     Attributes:
-        service_url: the broker's URL.
-        admin_url: its REST interface; required for ``effectively_once``.
-        topic: full name; None to use each row's column ``__topic``.
-        name_prefix: prefix of the producer names, followed by the task's number. The same name means the same rows: the
-            broker drops those that it has stored already.
-        partitions: number of partitions of ``topic``; 0 if it is not partitioned. It determines which row goes where,
-            so all attempts need the same number. None for the current number.
-        effectively_once: enable the topic's deduplication, and fail if that is not possible.
-        compression: compression of the entries.
+        service_url: broker URL.
+        admin_url: URL of the REST interface; required for ``effectively_once``.
+        topic: full topic name; None to use each row's column ``__topic``.
+        name_prefix: prefix of producer names, which end with the task number. The same producer name implies the same
+            rows: the broker drops rows that it has already stored.
+        partitions: number of partitions of ``topic``, 0 if it is not partitioned, or None for the current number. It
+            determines the partition of each row, so all attempts must use the same number.
+        effectively_once: whether to enable deduplication of the topic, and fail if that is not possible.
+        compression: compression of entries.
         output_schema: AVRO or JSON to create values from columns; None to use the column ``value``.
-        schema: schema of the values; known once the columns are.
-        send_timeout_ms: time limit for the broker to store an entry, including all reconnections.
-        entry_rows: maximum rows per entry. All attempts need the same value.
-        entry_bytes: maximum bytes of payloads and metadata per entry, unless a single row has more. All attempts need
-            the same value.
-        pending_messages: maximum messages sent and not yet stored, for each topic or partition that a task writes to.
-        timeouts: timeouts of connections.
-        encryption_keys: names of the public keys for encryption; empty for none.
-        public_key: URI of that key.
-        security: credentials for brokers, and how these are verified.
+        schema: schema of the values, set once the columns are known.
+        send_timeout_ms: time limit for storing an entry, including reconnections.
+        entry_rows: maximum number of rows per entry. All attempts must use the same value.
+        entry_bytes: maximum size of payloads and metadata per entry, unless a single row is larger. All attempts must
+            use the same value.
+        pending_messages: maximum number of pending messages for each topic or partition that a task writes to.
+        timeouts: connection timeouts.
+        encryption_keys: names of the public keys for encryption; empty for no encryption.
+        public_key: URI of the public key.
+        security: credentials and TLS settings.
     """
 
     service_url: str
@@ -257,16 +259,17 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
 
     Args:
         options: Spark's options.
-        run_id: unique; default name of the producers.
+        run_id: unique id, used in the default producer names.
 
     Raises:
-        InvalidConfig: names the option that is unknown, missing or invalid.
+        InvalidConfig: an option is unknown, missing or invalid; the message names it.
     """
     given = known(options, WRITE_OPTIONS)
     effectively_once = boolean(given, "effectivelyOnce", False)
     if effectively_once and ("admin.url" not in given or "topic" not in given):
         raise InvalidConfig(
-            "effectivelyOnce=true needs option topic, and option admin.url to have the broker deduplicate it; give both"
+            "effectivelyOnce=true requires the options topic and admin.url, to enable deduplication of the topic: set"
+            " both"
         )
     return common_write_options(given, f"spark-{run_id}", effectively_once=effectively_once)
 
@@ -275,24 +278,24 @@ def common_write_options(given: Mapping[str, str], name_prefix: str, *, effectiv
     """Return the options shared by batches and streams.
 
     Args:
-        given: all options, by our names in lower case.
+        given: all options by their canonical names in lower case.
         name_prefix: default prefix of the producers.
-        effectively_once: value of that option.
+        effectively_once: value of the option ``effectivelyOnce``.
     """
     topic = given.get("topic")
     if "topic.partitions" in given and topic is None:
-        raise InvalidConfig("topic.partitions says of option topic how many there are; give it too, or leave both out")
+        raise InvalidConfig("topic.partitions requires option topic: set both or neither")
     prefix = given.get("producer.name.prefix", name_prefix)
     if not prefix:
-        raise InvalidConfig("producer.name.prefix is empty; leave it out to have a new one for each write")
+        raise InvalidConfig("producer.name.prefix is empty: omit it to use a new prefix for each write")
     compression = given.get("compression", "NONE").upper()
     if compression not in COMPRESSIONS:
-        raise InvalidConfig(f"compression={compression!r} is not one of {', '.join(COMPRESSIONS)}")
+        raise InvalidConfig(f"invalid compression {compression!r}: expected one of {', '.join(COMPRESSIONS)}")
     names = tuple(part.strip() for part in given.get("encryption.keys", "").split(",") if part.strip())
     if bool(names) != bool(given.get("crypto.public.key")):
         raise InvalidConfig(
-            "encryption.keys says how the public key is called, and crypto.public.key where it is, such as"
-            " file:///path; give both"
+            "encryption.keys (the name of the public key) and crypto.public.key (its location, such as file:///path)"
+            " must be set together"
         )
     return WriteOptions(
         service_url=needed(given, "service.url"),
@@ -317,7 +320,8 @@ def common_write_options(given: Mapping[str, str], name_prefix: str, *, effectiv
 def _output_schema(text: str | None) -> str | None:
     if text is not None and text.upper() not in OUTPUT_SCHEMAS:
         raise InvalidConfig(
-            f"outputSchema={text!r} is not one of {', '.join(OUTPUT_SCHEMAS)}; leave it out to write value"
+            f"invalid outputSchema {text!r}: expected one of {', '.join(OUTPUT_SCHEMAS)}; omit it to write the column"
+            " value"
         )
     return text and text.upper()
 
@@ -326,7 +330,7 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[TopicName, ...], str | None
     chosen = [name for name in TOPIC_OPTIONS if name.lower() in given]
     if len(chosen) != 1:
         what = "none is" if not chosen else f"{' and '.join(chosen)} are"
-        raise InvalidConfig(f"exactly one of topic, topics and topicsPattern is needed; {what} given")
+        raise InvalidConfig(f"exactly one of topic, topics and topicsPattern must be set, but {what} set")
     text = given[chosen[0].lower()]
     if chosen[0] == "topicsPattern":
         check_pattern(text)
@@ -334,10 +338,10 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[TopicName, ...], str | None
     parts = [text] if chosen[0] == "topic" else [part.strip() for part in text.split(",") if part.strip()]
     names = tuple(dict.fromkeys(parse_topic_name(part) for part in parts))
     if not names:
-        raise InvalidConfig("option topics is empty; give names with commas between them")
+        raise InvalidConfig("option topics is empty: expected topic names separated by commas")
     for name in names:
         if not name.is_persistent:
-            raise InvalidConfig(f"{name} keeps no messages, so there is nothing to read; give a persistent topic")
+            raise InvalidConfig(f"{name} is non-persistent and stores no messages: use a persistent topic")
     return names, None
 
 
@@ -345,46 +349,52 @@ def check_pattern(text: str) -> str:
     """Return the namespace ``tenant/namespace`` of a topic name pattern.
 
     Raises:
-        InvalidConfig: the pattern names no namespace, or is not a valid regular expression.
+        InvalidConfig: the pattern does not start with a namespace, or is not a valid regular expression.
     """
     found = re.match(r"(?:persistent://)?([\w=:.-]+/[\w=:.-]+)/", text)
     if "://" in text and not text.startswith("persistent://"):
-        raise InvalidConfig(f"topicsPattern={text!r} must begin with persistent://tenant/namespace/")
+        raise InvalidConfig(f"invalid topicsPattern {text!r}: must start with persistent://tenant/namespace/")
     try:
         re.compile(text)
     except re.error as error:
-        raise InvalidConfig(f"topicsPattern={text!r} is not a valid regular expression: {error}") from error
+        raise InvalidConfig(f"invalid topicsPattern {text!r}: not a regular expression: {error}") from error
     return found[1] if found else "public/default"
 
 
 def _is_permissive(given: Mapping[str, str], *, use_topic_schema: bool) -> bool:
-    """Return the value of the option ``mode``, where schema options are allowed."""
+    """Return whether the option ``mode`` is PERMISSIVE; reject schema options without ``useTopicSchema``."""
     for name in ("allowDifferentTopicSchemas", "mode"):
         if name.lower() in given and not use_topic_schema:
-            raise InvalidConfig(f"{name} is about columns of the topic's schema; give useTopicSchema=true too")
+            raise InvalidConfig(
+                f"{name} applies only to columns of the topic's schema: set useTopicSchema=true as well"
+            )
     mode = given.get("mode", MODES[0]).upper()
     if mode not in MODES:
-        raise InvalidConfig(f"mode={mode!r} is not one of {', '.join(MODES)}")
+        raise InvalidConfig(f"invalid mode {mode!r}: expected one of {', '.join(MODES)}")
     return mode == "PERMISSIVE"
 
 
 def _names(text: str | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
     if text is not None and not names:
-        raise InvalidConfig("option columns is empty; leave it out to have all")
+        raise InvalidConfig("option columns is empty: omit it to read all columns")
     return names
 
 
 def _headers(given: Mapping[str, str], columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns with or without message properties, as set by Kafka's option ``includeHeaders``."""
+    """Return the columns with or without message properties, according to Kafka's option ``includeHeaders``."""
     if "includeheaders" not in given or not columns:
         if not boolean(given, "includeHeaders", True):
-            raise InvalidConfig("includeHeaders=false with useTopicSchema needs option columns; name those to have")
+            raise InvalidConfig(
+                "includeHeaders=false with useTopicSchema requires option columns: list the columns to read"
+            )
         return columns
     if boolean(given, "includeHeaders", True):
         return columns if HEADERS in columns else (*columns, HEADERS)
     if "columns" in given and HEADERS in columns:
-        raise InvalidConfig(f"includeHeaders=false leaves out {HEADERS}, which option columns names; leave one out")
+        raise InvalidConfig(
+            f"includeHeaders=false excludes {HEADERS}, but option columns includes it: remove one of them"
+        )
     return tuple(name for name in columns if name != HEADERS)
 
 
@@ -397,9 +407,9 @@ def _columns(text: str | None) -> tuple[str, ...]:
     for name in names:
         if name.lower() not in by_small:
             near = difflib.get_close_matches(name.lower(), by_small, 1, 0.4)
-            hint = f"did you mean {by_small[near[0]]}?" if near else f"there are {', '.join(there)}"
-            raise InvalidConfig(f"columns names {name!r}, which no topic has; {hint}")
+            hint = f"did you mean {by_small[near[0]]}?" if near else f"expected {', '.join(there)}"
+            raise InvalidConfig(f"unknown column {name!r} in option columns: {hint}")
     chosen = tuple(dict.fromkeys(by_small[name.lower()] for name in names))
     if not chosen:
-        raise InvalidConfig(f"option columns is empty; there are {', '.join(there)}")
+        raise InvalidConfig(f"option columns is empty: expected {', '.join(there)}")
     return chosen

@@ -1,4 +1,4 @@
-"""The partitions that Spark sends to tasks: ranges to read; the first one also holds the end of the whole read."""
+"""Partitions that Spark sends to tasks: ranges to read. The first one also contains the end of the read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ RANGES_PER_CORE = 2
 
 
 class ReadEnd(InputPartition):
-    """A part of a plan that holds the end of the read, without messages.
+    """Partition without messages that contains the end of the read.
 
     Attributes:
-        ends: offsets of all topics as JSON text, None if another partition of the plan holds them.
+        ends: end offsets of all topics as JSON; None if another partition of the plan contains them.
     """
 
     ends: str | None = None
 
 
 class TopicPartition(ReadEnd):
-    """The range read by one task."""
+    """Range read by one task."""
 
     def __init__(self, wanted: TopicRange, ends: str | None = None):
         super().__init__(str(wanted))
@@ -30,7 +30,7 @@ class TopicPartition(ReadEnd):
 
 
 def nothing_but(ends: str) -> ReadEnd:
-    """Return the whole plan of a read without messages."""
+    """Return the plan of a read without messages."""
     there = ReadEnd("nothing")
     there.ends = ends
     return there

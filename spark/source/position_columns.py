@@ -1,4 +1,4 @@
-"""The positions of messages as columns of numbers: partition, ledger, entry, and batch index."""
+"""Message positions as integer columns: partition, ledger, entry and batch index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POSITION_TYPES: dict[str, pa.DataType] = {
     "__entryId": pa.int64(),
     "__batchIndex": pa.int32(),
 }
-"""Types that Spark expects for each column."""
+"""Type that Spark expects for each column."""
 
 
 def position_column(name: str, entries: Entries, partition: int) -> pa.Array:
@@ -28,8 +28,8 @@ def position_column(name: str, entries: Entries, partition: int) -> pa.Array:
 
     Args:
         name: column name.
-        entries: entries with their selected rows.
-        partition: partition of the topic; -1 for an unpartitioned topic, which becomes null.
+        entries: entries with the selected rows.
+        partition: partition number; -1 for a non-partitioned topic, which results in null.
     """
     counts = [rows.num_rows for _, rows in entries]
     if name == "__partition":
@@ -42,7 +42,7 @@ def position_column(name: str, entries: Entries, partition: int) -> pa.Array:
 
 
 def _batch_indexes(rows: Rows) -> pa.Array:
-    """Return the index of each row in its batch; null for an unbatched message."""
+    """Return the batch index of each row; null for unbatched messages."""
     type_ = POSITION_TYPES["__batchIndex"]
     if rows.batch_size == 0:
         return pa.nulls(rows.num_rows, type_)

@@ -1,11 +1,11 @@
-"""Publishes the entries of one attempt of a task, whose sequence ids are the same in every attempt.
+"""Publishes the entries of a task attempt, whose sequence ids are the same in every attempt.
 
-The broker drops an entry whose id is not higher than the highest one of the producer's name. So nothing may be stored
-after a failed entry: when the task is retried, the broker would consider that entry a duplicate.
+The broker drops entries whose id is not higher than the highest id of the producer name. No entry may therefore be
+stored after a failed entry, which the broker would otherwise drop as a duplicate when the task is retried.
 
-If ids are made from input positions, each segment of a ledger has its own producer name (`wire.position_sequence`). On
-a topic one producer is open at a time, and the next one is opened when everything before is stored: so names do not
-change the order.
+If ids are derived from input positions, each segment of a ledger has its own producer name (`wire.position_sequence`).
+Only one producer is open per topic at a time, and the next one is opened once all earlier entries are stored, so that
+the order is preserved.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ...wire.topic_name import parse_topic_name
 from .options import MAX_PENDING_MESSAGES
 
 BUSY_TIMEOUT_S = 90.0
-"""How long the name of a lost attempt may stay in use: longer than brokers keep a silent connection."""
+"""Time during which a lost attempt may still occupy its producer name; longer than brokers keep an idle connection."""
 _BUSY_PAUSE_S = 0.5
 
 Receipt = asyncio.Future[MessageId]
 
 
 class PublishedBefore(MagnetarError):
-    """The broker has stored sequence ids of a producer that cannot have been used."""
+    """The broker has stored sequence ids of a producer that should not have been used yet."""
 
 
 class _Opened(NamedTuple):
-    """The current producer of a topic, and its segment."""
+    """The current producer of a topic and its segment."""
 
     producer: Producer
     segment: Segment
@@ -52,11 +52,11 @@ class TaskPublisher:
     """The producers of one attempt, one per topic.
 
     Attributes:
-        stored: messages stored by this attempt.
-        duplicates: messages stored by an earlier attempt.
+        stored: number of messages stored by this attempt.
+        duplicates: number of messages already stored by an earlier attempt.
     """
 
-    def __init__(  # noqa: PLR0913  each is a setting of its producers
+    def __init__(  # noqa: PLR0913  all are settings of the producers
         self,
         name: str,
         send_timeout_ms: int,
@@ -68,19 +68,19 @@ class TaskPublisher:
         max_pending_messages: int = MAX_PENDING_MESSAGES,
         schema: Schema[bytes] | None = None,
     ) -> None:
-        """Prepare.
+        """Create the publisher.
 
         Args:
-            name: producer name; a suffix for those of segments after the first.
-            send_timeout_ms: time limit for the broker to store an entry.
-            admin_url: the broker's REST interface, which tells whether the broker remembers what it has stored; empty
-                if unknown.
-            start: input position; nothing made from it or later positions has been published under these names. None if
-                an earlier attempt may have.
-            security: credentials for that interface, and how it is verified; None for none.
-            encryption: settings of producers that encrypt; None for none.
-            max_pending_messages: for each producer.
-            schema: schema of all messages, whose payloads are encoded already; None for none.
+            name: producer name, followed by a suffix for segments after the first.
+            send_timeout_ms: time limit for storing an entry.
+            admin_url: URL of the REST interface, used to verify that the broker remembers stored sequence ids; empty if
+                unknown.
+            start: input position from which nothing has been published yet under these producer names; None if an
+                earlier attempt may have published something.
+            security: credentials and TLS settings for the REST interface; None for neither.
+            encryption: producer settings for encryption; None for no encryption.
+            max_pending_messages: maximum number of pending messages per producer.
+            schema: schema of the messages, whose payloads are already encoded; None for no schema.
         """
         self.stored = 0
         self.duplicates = 0
@@ -105,17 +105,17 @@ class TaskPublisher:
         send: Callable[[Producer], Receipt],
         segment: Segment = FIRST_SEGMENT,
     ) -> None:
-        """Send an entry once there is room for it.
+        """Send an entry, waiting while too many messages are pending.
 
         Args:
             client: creates the producer.
-            topic: full name, of a partition if there are any.
+            topic: full topic name; of a partition if the topic is partitioned.
             messages: number of messages in the entry.
-            send: passes the entry to the producer.
-            segment: segment of the input position that its id is made from.
+            send: function that passes the entry to the producer.
+            segment: segment of the input position from which the id is derived.
 
         Raises:
-            MagnetarError: why this entry, or an earlier one, cannot be stored.
+            MagnetarError: this entry or an earlier one cannot be stored.
         """
         opened = self._opened.get(topic)
         if opened is None or opened.segment != segment:
@@ -127,15 +127,15 @@ class TaskPublisher:
         receipt.add_done_callback(lambda done: self._take(done, messages))
 
     async def open(self, client: AsyncClient, topic: str) -> int:
-        """Open the producer of a topic, and return the broker's last sequence id of its name, -1 for none.
+        """Open the producer of a topic, and return the last sequence id that the broker has stored for it, or -1.
 
         Raises:
-            MagnetarError: it cannot be opened.
+            MagnetarError: the producer cannot be opened.
         """
         return (await self._open(client, topic, FIRST_SEGMENT)).producer.last_sequence_id
 
     async def finish(self) -> None:
-        """Wait until everything is stored, and close the producers; raises as `send`."""
+        """Wait until all entries are stored, and close the producers; raises the same errors as `send`."""
         for producer, _ in self._opened.values():
             await producer.flush()
         self.check()
@@ -143,14 +143,14 @@ class TaskPublisher:
             await producer.close()
 
     def check(self) -> None:
-        """Raise if an entry has failed."""
+        """Raise the error of a failed entry, if any."""
         self._check(*self._newest.values())
 
     def _check(self, *newest: Receipt | None) -> None:
         if self._failure is not None:
             raise self._failure
         for receipt in newest:
-            # It may have failed in this very turn of the loop, before callbacks run; the entries before it failed
+            # The entry may have failed in this loop iteration, before its callback runs. Earlier entries have failed
             # together with it, or their callbacks have run.
             if receipt is not None and receipt.done() and not receipt.cancelled() and (error := receipt.exception()):
                 raise error
@@ -167,21 +167,21 @@ class TaskPublisher:
             self.stored += messages
 
     async def _open(self, client: AsyncClient, topic: str, segment: Segment) -> _Opened:
-        """Return the producer of a topic for a segment, once the previous one's entries are all stored."""
+        """Return the producer of a topic for a segment, once all entries of the previous producer are stored."""
         before = self._opened.get(topic)
         if before is not None:
             await before.producer.flush()
             self._check(self._newest.get(topic))
             await before.producer.close()
-        # An entry may wait this long for an unavailable broker; so may a task between two producer names.
+        # A task may wait for an unavailable broker between two producer names as long as an entry may.
         retry_s = 0.0 if before is None else self._config.send_timeout_ms / 1000
         producer = await self._create(client, topic, segment.producer_name(self._name), retry_s)
         if self._start is not None and (topic, segment) not in self._used:
             first = segment.first_number(self._start)
             if producer.last_sequence_id >= first:
                 raise PublishedBefore(
-                    f"producer {producer.name} has published number {producer.last_sequence_id} to {topic} already,"
-                    f" {first} would be the next"
+                    f"producer {producer.name} has already published sequence id {producer.last_sequence_id} to"
+                    f" {topic}, but the next one would be {first}"
                 )
         self._used.add((topic, segment))
         opened = self._opened[topic] = _Opened(producer, segment)
@@ -199,7 +199,7 @@ class TaskPublisher:
                 else:
                     producer = (await client.create_producer(topic, config, schema=self._schema)).producer
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
-                # Busy: a lost attempt whose connection the broker has not dropped yet.
+                # Busy: the broker has not dropped the connection of a lost attempt yet.
                 if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else retry_s):
                     raise
                 await asyncio.sleep(_BUSY_PAUSE_S)
@@ -209,6 +209,6 @@ class TaskPublisher:
 
 
 def partition_names(topic: str, partitions: int) -> list[str]:
-    """Return the full names of a topic's partitions, or the topic's own if it is not partitioned."""
+    """Return the full names of a topic's partitions, or the topic's name if it is not partitioned."""
     name = parse_topic_name(topic)
     return [name.partition_name(index).text for index in range(partitions)] or [name.text]

@@ -1,13 +1,13 @@
-"""Reads one range of a topic's entries, across reconnections, and reports data loss.
+"""Reads a range of a topic's entries, reconnects as needed, and reports data loss.
 
-Design: a reader begins at the next wanted entry; after a connection loss a new reader continues where the old one
-stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. Entries that the broker leaves out
-between two entries of one reader (transaction markers in Apache Pulsar) are not meant to be seen; but at the start of a
-reader or a ledger, the first entry must be the planned one: if a later one arrives, the earlier ones were deleted, by
-retention or by an administrator. If a ledger ends early, the broker is asked which of the two it was.
+Design: a reader starts at the next planned entry. After a connection loss, a new reader resumes where the previous one
+stopped, unless no entry arrives within `ReadOptions.poll_timeout_ms`. Entries that the broker skips between two entries
+of the same reader are internal (transaction markers in Apache Pulsar). At the start of a reader or a ledger, however,
+the first entry must be the planned one; if a later one arrives, the earlier entries were deleted by retention or an
+administrator. If a ledger ends early, the broker is queried to find out which of the two happened.
 
-A chunked message belongs to the range that holds its last chunk, so that it is read once however the entries are split;
-see `chunks`.
+A chunked message belongs to the range that contains its last chunk, so that it is read once regardless of how entries
+are split (see `chunks`).
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ log = logging.getLogger(__name__)
 
 _FIRST_PERMITS = 1_000  # until the number of messages per entry is known
 _BACKOFF_S = (0.05, 2.0)
-_LOOK_AFTER_S = 2.0  # without an entry: planned entries arrive at once, unless they no longer exist
-_LOOK_BACK_CHUNKS = 4  # chunks of a message are close together, unless many producers send at once
+_LOOK_AFTER_S = 2.0  # seconds without an entry: planned entries arrive immediately, unless they no longer exist
+_LOOK_BACK_CHUNKS = 4  # chunks of a message are close together, unless many producers send concurrently
 
 
 class Entry(NamedTuple):
-    """One entry, or one message of several entries.
+    """An entry, or a message assembled from several entries.
 
     Attributes:
         position: position of the entry.
         metadata: metadata of the entry.
-        body: the message, or the messages of a batch.
+        body: payload of the message, or of all messages of a batch.
     """
 
     position: Position
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
-        """Whether this is a batch, including a batch of one message."""
+        """Whether this entry is a batch, including a batch of one message."""
         return self.metadata.HasField("num_messages_in_batch")
 
 
@@ -75,11 +75,11 @@ class RangeReader:
     """Reads one range, once.
 
     Attributes:
-        lost_entries: minimum number of lost entries; only with ``fail_on_data_loss`` off.
+        lost_entries: minimum number of lost entries; counted only without ``fail_on_data_loss``.
     """
 
     def __init__(self, wanted: TopicRange, options: ReadOptions):
-        """Prepare; only the options for where and how to read apply, not those for what to read."""
+        """Create a reader, which ignores the options that select topics and positions."""
         self.lost_entries = 0
         self._routes = Routes(options.service_url, options.security, options.timeouts)
         self._range = wanted
@@ -93,7 +93,7 @@ class RangeReader:
         self._chunks = ChunkStore()
         self._decryption: Decryption | None = None
         if options.private_key:
-            from ...client.encryption.decryption import Decryption  # only import the library if encryption is used
+            from ...client.encryption.decryption import Decryption  # import the library only if encryption is used
 
             self._decryption = Decryption(UriKeyReader(options.private_key))
 
@@ -101,10 +101,10 @@ class RangeReader:
         """Yield the range's entries in order.
 
         Raises:
-            DataLoss: planned entries no longer exist, or do not arrive within the poll timeout.
-            ProtocolError: an entry is damaged, or encrypted with an unknown key.
-            BrokerError: the broker rejects the request permanently.
-            CredentialsUnavailable, TlsFailed: no connection is possible with these options.
+            DataLoss: planned entries no longer exist, or did not arrive within the poll timeout.
+            ProtocolError: an entry is corrupt, or encrypted with an unknown key.
+            BrokerError: the broker permanently rejected the request.
+            CredentialsUnavailable, TlsFailed: the options do not allow a connection.
         """
         self._deadline = time.monotonic() + self._poll_timeout_s
         setback: Exception | None = None
@@ -117,10 +117,10 @@ class RangeReader:
                         yield entry
                     continue
                 except TopicNotFound as error:
-                    self._lose(f"the topic does not exist any more ({error})", self._left)
+                    self._lose(f"the topic no longer exists ({error})", self._left)
                     return
                 except (ConnectionLost, OperationTimeout, BrokerError, CredentialsUnavailable) as error:
-                    # A credentials file that existed before may be in the middle of being rewritten.
+                    # A credentials file that existed before may be about to be replaced.
                     is_missing = isinstance(error, CredentialsUnavailable) and self._left == self._range.entries
                     if is_missing or getattr(error, "is_final", False):
                         raise
@@ -148,7 +148,7 @@ class RangeReader:
             self._connection = None
 
     def _read_connected(self) -> Iterator[Entry]:
-        """Yield entries as long as one connection lasts."""
+        """Yield entries until the connection is lost."""
         connection = self._connection = self._routes.connect_to(self._range.topic)
         reader = BlockingReader(
             connection, self._range.topic, MessageId(*self._next), self._options.subscription_prefix
@@ -181,19 +181,19 @@ class RangeReader:
                 reader.flow(more)
 
     def _look(self, reader: BlockingReader) -> None:
-        """Check whether no entry arrives because the rest was deleted; entries after deleted ones would arrive."""
+        """Check whether no entry arrives because the rest of the range, and not only part of it, was deleted."""
         last = reader.last_message().last
         if last.entry_id < 0 or last < self._next:
             holds = "nothing" if last.entry_id < 0 else f"entries up to {last}"
-            self._lose(f"the topic holds {holds}, planned was {self._next}", self._left)
+            self._lose(f"the topic holds {holds}, but {self._next} was expected", self._left)
             self._span = len(self._range.spans)
 
     def _pass(self, position: Position, is_first: bool) -> bool:
-        """Advance to the entry at ``position``, counting lost ones; return False if it is after the range."""
+        """Advance to the entry at ``position`` and count lost entries; return False if it is after the range."""
         spans = self._range.spans
         lost = position.entry_id - self._next.entry_id if is_first and position.ledger_id == self._next.ledger_id else 0
         if position.ledger_id != self._next.ledger_id:
-            # The rest of the ledger did not arrive: it was deleted, or the broker does not deliver it.
+            # The rest of the ledger did not arrive: it was deleted, or the broker skips it.
             missing = spans[self._span].last - self._next.entry_id + 1
             lost += missing if is_first or self._is_deleted(self._next) else 0
             self._span += 1
@@ -203,7 +203,7 @@ class RangeReader:
             if self._span < len(spans):
                 lost += position.entry_id - spans[self._span].first
         if lost > 0:
-            self._lose(f"the next entry is {position}, planned was {self._next}", lost)
+            self._lose(f"the next entry is {position}, but {self._next} was expected", lost)
         if self._is_done or position > self._range.end:
             self._span = len(spans)
             return False
@@ -218,19 +218,19 @@ class RangeReader:
         return True
 
     def _is_deleted(self, position: Position) -> bool:
-        """Return whether a topic now begins after an entry: brokers delete from the front."""
+        """Return whether the topic now starts after an entry; brokers delete the oldest entries first."""
         with contextlib.closing(self._routes.connect_to(self._range.topic)) as connection:
             reader = BlockingReader(connection, self._range.topic, EARLIEST, self._options.subscription_prefix)
             mark = reader.last_message().mark_delete
         return mark is not None and position <= mark
 
     def _lose(self, what: str, entries: int) -> None:
-        self._count_lost(f"{what}; at least {entries} entries are gone", entries, self._options.remedy)
+        self._count_lost(f"{what}; at least {entries} entries are lost", entries, self._options.remedy)
 
     def _time_out(self, setback: Exception | None) -> None:
         cause = f" ({setback})" if setback is not None and str(setback) else ""
-        what = f"entry {self._next} did not come within {self._poll_timeout_s:g} s{cause}"
-        self._count_lost(what, self._left, f"raise pollTimeoutMs, or {self._options.remedy}")
+        what = f"entry {self._next} did not arrive within {self._poll_timeout_s:g} s{cause}"
+        self._count_lost(what, self._left, f"increase pollTimeoutMs, or {self._options.remedy}")
 
     def _count_lost(self, what: str, entries: int, remedy: str) -> None:
         if self._options.fail_on_data_loss:
@@ -241,23 +241,23 @@ class RangeReader:
     def _open(self, position: Position, payload: bytes) -> Entry:
         what = f"entry {position} of {self._range.topic}"
         if verify_checksum(payload) is False:
-            raise ProtocolError(f"{what} is damaged: the checksum of its {len(payload)} bytes does not fit")
+            raise ProtocolError(f"{what} is corrupt: checksum mismatch over {len(payload)} bytes")
         metadata, offset = open_payload(payload)
         if not metadata.encryption_keys:
             return Entry(position, metadata, payload[offset:])
         if self._decryption is None:
             raise ProtocolError(
-                f"{what} is encrypted; give option crypto.private.key, or read what is before and behind it"
+                f"{what} is encrypted: set option crypto.private.key or exclude the entry from the range"
             )
         try:
             body = self._decryption.decrypt(metadata, payload[offset:])
         except CryptoError as error:
-            raise ProtocolError(f"{what} cannot be decrypted: {error}; correct option crypto.private.key") from error
+            raise ProtocolError(f"{what} cannot be decrypted: {error}; check option crypto.private.key") from error
         metadata.ClearField("encryption_keys")
         return Entry(position, metadata, body)
 
     def _whole(self, entry: Entry) -> Entry | None:
-        """Return an entry decompressed, and chunks as one message; None for a chunk of an incomplete message."""
+        """Return an entry decompressed and with its chunks assembled, or None for a chunk of an incomplete message."""
         metadata = entry.metadata
         if is_chunk(metadata):
             if not self._chunks.add(metadata, entry.body):
@@ -266,7 +266,7 @@ class RangeReader:
                 self._go_back(entry)
             if missing := self._chunks.missing(metadata):
                 self._chunks.forget(metadata)
-                self._lose(f"a message that ends at {entry.position} lacks {missing} of its chunks", missing)
+                self._lose(f"the chunked message ending at {entry.position} lacks {missing} of its chunks", missing)
                 return None
             entry = entry._replace(body=self._chunks.take(metadata))
         if not metadata.compression:
@@ -275,7 +275,7 @@ class RangeReader:
         return entry._replace(body=body)
 
     def _go_back(self, last: Entry) -> None:
-        """Fetch the chunks of a message from before this range, farther back each time."""
+        """Fetch the chunks of a message from before this range, starting further back in each attempt."""
         (ledger_id, entry_id), metadata = last.position, last.metadata
         near = MessageId(ledger_id, max(0, entry_id - _LOOK_BACK_CHUNKS * metadata.num_chunks_from_msg))
         for start in (near, MessageId(ledger_id, 0), EARLIEST):
@@ -289,16 +289,16 @@ class RangeReader:
                 return
 
     def _next_before(self, reader: BlockingReader, end: Position) -> tuple[Position, bytes] | None:
-        """Return the next entry of a reader, None at ``end``."""
+        """Return the next entry of a reader, or None at ``end``."""
         reader.flow(1)
         found = reader.next_entry(time.monotonic() + self._poll_timeout_s)
         if found is None:
-            raise OperationTimeout(f"no entry of {self._range.topic} came within {self._poll_timeout_s:g} s")
+            raise OperationTimeout(f"received no entry of {self._range.topic} within {self._poll_timeout_s:g} s")
         return found if found[0] < end else None
 
 
 class _Permits:
-    """How many messages the broker may send: enough to keep busy, but not many more than the rest of the range."""
+    """Number of messages that the broker may send: enough to avoid stalls, but few beyond the end of the range."""
 
     def __init__(self, ahead_messages: int) -> None:
         self._ahead_messages = ahead_messages
@@ -312,7 +312,7 @@ class _Permits:
         return self._granted
 
     def used(self, messages: int, entries_left: int) -> int:
-        """Count an entry; return how many more permits to grant, 0 for none now."""
+        """Count an entry and return the number of permits to grant now, which may be 0."""
         self._messages += messages
         self._entries += 1
         self._granted -= messages
@@ -320,6 +320,8 @@ class _Permits:
         wanted = min(self._ahead_messages, max(1, int(per_entry * entries_left)))
         if self._granted > wanted // 2:
             return 0
-        more = wanted - self._granted  # may be negative: batches are sent whole, and the broker counts below zero
+        more = (
+            wanted - self._granted
+        )  # may be negative: batches are sent as a whole, and the broker's count may fall below zero
         self._granted += more
         return more

@@ -1,8 +1,8 @@
 """Splits the entries of topics into ranges, one per task. No I/O.
 
-A topic (or partition) is a list of spans: ledger L has the entries from ``first`` to ``last``. A range is also a list
-of spans of one topic, without excluded parts of its first and last entry. Ranges of one topic are consecutive, without
-gap or overlap, whatever their number: every message is in exactly one of them.
+A topic or partition is a list of spans: ledger L contains the entries from ``first`` to ``last``. A range is a list of
+spans of one topic, and may exclude messages at the start of its first entry and the end of its last entry. The ranges
+of a topic are consecutive, without gaps or overlaps, so every message is in exactly one range.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...wire.position import Position
 
 MIN_ENTRIES_PER_RANGE = 100
-"""A smaller range costs more than it gains; if a number of ranges was requested, they may be smaller."""
+"""Minimum entries per range, as smaller ranges are inefficient; ignored if a number of ranges is requested."""
 
 
 class Span(NamedTuple):
@@ -32,13 +32,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """The entries read by one task.
+    """Entries read by one task.
 
     Attributes:
-        topic: full name, of a partition if there are any.
-        spans: the entries, at least one.
-        first_index: earlier messages of the first entry are excluded.
-        last_index: later messages of the last entry are excluded; None for none.
+        topic: full topic name; of a partition if the topic is partitioned.
+        spans: spans of the range, at least one.
+        first_index: batch index of the first message in the first entry; earlier messages are excluded.
+        last_index: batch index of the last message in the last entry; later messages are excluded. None to include all.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class TopicRange:
 
 
 def clip(spans: Sequence[Span], start: Position | None, end: Position | None) -> tuple[Span, ...]:
-    """Return the part of ``spans`` from ``start`` to ``end``, both inclusive; None for no bound."""
+    """Return the part of ``spans`` from ``start`` to ``end``, both inclusive; None means no bound."""
     kept = []
     for ledger_id, first, last in spans:
         if start is not None:
@@ -85,19 +85,19 @@ def clip(spans: Sequence[Span], start: Position | None, end: Position | None) ->
 
 
 def holds(spans: Sequence[Span], position: Position) -> bool:
-    """Return whether an entry is in one of the spans."""
+    """Return whether an entry is in any of the spans."""
     return any(span.ledger_id == position.ledger_id and span.first <= position.entry_id <= span.last for span in spans)
 
 
 def split(whole: TopicRange, parts: int) -> list[TopicRange]:
-    """Split a range into ``parts``, or fewer if it has fewer entries; their sizes differ by at most one entry."""
+    """Split a range into at most ``parts`` ranges whose sizes differ by at most one entry."""
     total = whole.entries
     parts = max(1, min(parts, total))
     pieces: list[list[Span]] = [[] for _ in range(parts)]
     done = 0
     for ledger_id, first, last in whole.spans:
         while first <= last:
-            # Piece k has the entries numbered from total*k//parts on.
+            # Piece k starts with entry number total*k//parts.
             piece = ((done + 1) * parts - 1) // total
             room = total * (piece + 1) // parts - done
             stop = min(last, first + room - 1)
@@ -114,12 +114,12 @@ def split(whole: TopicRange, parts: int) -> list[TopicRange]:
 
 
 def plan(topics: Sequence[TopicRange], min_ranges: int, min_entries: int = 1) -> list[TopicRange]:
-    """Return at least ``min_ranges`` ranges, if there are enough entries, distributed by the topics' entries.
+    """Split topics into at least ``min_ranges`` ranges, if there are enough entries, in proportion to their entries.
 
     Args:
-        topics: one range for each topic that has entries.
-        min_ranges: total number of ranges.
-        min_entries: smaller ranges are only created for topics with fewer entries.
+        topics: one range for each topic with entries.
+        min_ranges: minimum total number of ranges.
+        min_entries: minimum number of entries per range, except for topics with fewer entries.
     """
     total = sum(topic.entries for topic in topics)
     ranges: list[TopicRange] = []

@@ -1,4 +1,4 @@
-"""Checks the packages of the extra ``spark``; errors say how to install a missing or incompatible one."""
+"""Checks the packages of the extra ``spark``; errors say how to install missing or incompatible packages."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from importlib.util import find_spec
 from ...errors import InvalidConfig
 
 READS_AND_WRITES = ("pyarrow", "pandas")
-"""Required in addition to pyspark, which itself only needs them for some functions."""
+"""Packages required in addition to pyspark, which itself requires them only for some functions."""
 VERSIONS = {"pyspark": ((4, 0), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
-"""Minimum version, and first incompatible version: the bounds of the extra."""
+"""Minimum version and first incompatible version of each package, as in the extra."""
 
 
 def need(*packages: str) -> None:
     """Raise unless all packages are installed.
 
     Raises:
-        InvalidConfig: names the first missing or incompatible package, and what to do.
+        InvalidConfig: a package is missing or incompatible; the message includes the remedy.
     """
     from importlib.metadata import (
         PackageNotFoundError,
         version,
-    )  # imports zipfile and csv, not needed in workers without Spark
+    )  # imports zipfile and csv, which workers without Spark do not need
 
     for package in packages:
         if find_spec(package) is None:
-            raise InvalidConfig(f"{package} is not installed; pip install 'magnetar[spark]'")
+            raise InvalidConfig(f"{package} is not installed: run pip install 'magnetar[spark]'")
         try:
             found = version(package)
         except PackageNotFoundError:
@@ -35,7 +35,9 @@ def need(*packages: str) -> None:
         first, end = VERSIONS[package]
         if parts < first or (end is not None and parts >= end):
             wanted = f"{_text(first)} or newer" + (f", before {_text(end)}" if end is not None else "")
-            raise InvalidConfig(f"{package} {found} is installed, needed is {wanted}; pip install 'magnetar[spark]'")
+            raise InvalidConfig(
+                f"{package} {found} is installed, but {wanted} is required: run pip install 'magnetar[spark]'"
+            )
 
 
 def _text(parts: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as messages: supported columns, and their values in a record batch."""
+"""Conversion of DataFrame rows to messages: supported columns and their values in a record batch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WRITABLE = {
     "__eventTime": ("timestamp",),
     "__messageProperties": ("map<string,string>",),
 }
-"""Columns that make up a message -> their types."""
+"""Types allowed for each column of a message."""
 GIVEN_BY_BROKER = frozenset(("__messageId", "__publishTime", *POSITION_COLUMNS))
-"""Columns of a read that the broker sets again for each message."""
+"""Columns of a read that are ignored in a write, because the broker sets them for each message."""
 
 
 class OutgoingRow(NamedTuple):
-    """One row as a message."""
+    """A row as a message."""
 
     payload: bytes
     key: str | None
@@ -38,37 +38,38 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, output_
 
     Args:
         columns: name and type of each column, in Spark's notation.
-        topic: destination of all rows, None if a column has it.
-        output_schema: type of the schema for values of all other columns; None for none.
+        topic: destination of all rows, or None if a column contains it.
+        output_schema: schema type for values made from all other columns; None to write the column ``value``.
 
     Raises:
-        InvalidConfig: names the column and what to do.
+        InvalidConfig: a column is missing or unsupported; the message includes the remedy.
     """
     names = [name for name, _ in columns]
     if topic is None and "__topic" not in names:
-        raise InvalidConfig("where the rows go is not said: give option topic or a column __topic")
+        raise InvalidConfig("no topic to write to: set option topic or add a column __topic")
     if output_schema is not None:
         _check_of_messages(columns, output_schema)
         return
     if "value" not in names:
         raise InvalidConfig(
-            f"the DataFrame has no column value, but {', '.join(names)}; make it one, for example:"
-            " df.selectExpr('to_json(struct(*)) AS value'), or give outputSchema=AVRO or JSON to have a schema of them"
+            f"the DataFrame has no column value, only {', '.join(names)}: add the column, for example with"
+            " df.selectExpr('to_json(struct(*)) AS value'), or set outputSchema to AVRO or JSON to write the columns"
+            " with a schema"
         )
     for name, type_ in columns:
         if name in GIVEN_BY_BROKER:
             continue
         if name not in WRITABLE:
             raise InvalidConfig(
-                f"column {name} has no place in a message, which has {', '.join(WRITABLE)}; drop it, put it into"
-                " value, or give outputSchema=AVRO or JSON"
+                f"column {name} cannot be written to a message: expected {', '.join(WRITABLE)}; drop it, include it in"
+                " value, or set outputSchema to AVRO or JSON"
             )
         if type_ not in WRITABLE[name]:
-            raise InvalidConfig(f"column {name} is {type_}; cast it to {' or '.join(WRITABLE[name])}")
+            raise InvalidConfig(f"column {name} has type {type_}: cast it to {' or '.join(WRITABLE[name])}")
 
 
 def _check_of_messages(columns: Sequence[tuple[str, str]], output_schema: str) -> None:
-    """Reject invalid message columns where the other columns make up the value."""
+    """Reject invalid message columns if the value is made from the other columns."""
     of_values = []
     for name, type_ in columns:
         if name in GIVEN_BY_BROKER:
@@ -77,15 +78,17 @@ def _check_of_messages(columns: Sequence[tuple[str, str]], output_schema: str) -
             of_values.append(name)
         elif name not in WRITABLE:
             others = ", ".join(one for one in WRITABLE if one != "value")
-            raise InvalidConfig(f"column {name} cannot be written: expected {others}: drop or rename it")
+            raise InvalidConfig(f"column {name} cannot be written: expected {others}; drop or rename it")
         elif type_ not in WRITABLE[name]:
-            raise InvalidConfig(f"column {name} is {type_}; cast it to {' or '.join(WRITABLE[name])}")
+            raise InvalidConfig(f"column {name} has type {type_}: cast it to {' or '.join(WRITABLE[name])}")
     if not of_values:
-        raise InvalidConfig(f"outputSchema={output_schema} makes values of columns, and there are none; add one")
+        raise InvalidConfig(
+            f"outputSchema={output_schema} writes columns as values, but the DataFrame has none: add at least one"
+        )
 
 
 def is_plain(batch: pa.RecordBatch, topic: str | None) -> bool:
-    """Return whether the rows of a batch only have a payload for one topic."""
+    """Return whether all rows of a batch only have a payload and the same topic."""
     if topic is None or batch.column("value").null_count:
         return False
     for name in ("__key", "__eventTime", "__messageProperties"):
@@ -97,7 +100,7 @@ def is_plain(batch: pa.RecordBatch, topic: str | None) -> bool:
 
 
 def payloads_of(batch: pa.RecordBatch) -> list[bytes]:
-    """Return the payloads of a batch without nulls."""
+    """Return the payloads of a batch that has no nulls."""
     column = batch.column("value")
     payloads: list[bytes] = column.cast(pa.binary()).to_pylist()
     return payloads
@@ -135,7 +138,7 @@ def _header(
 ) -> SingleMessageMetadata | None:
     if not is_null and key is None and not event_time_ms and not properties:
         return None
-    header = SingleMessageMetadata(payload_size=0)  # required, and set again when it is encoded
+    header = SingleMessageMetadata(payload_size=0)  # required field, overwritten when the entry is encoded
     if is_null:
         header.null_value = True
     if key is not None:
@@ -148,7 +151,7 @@ def _header(
 
 
 def _set_key(header: SingleMessageMetadata, key: str | bytes) -> None:
-    """Set the key of a message, a text field: bytes that are not text are sent in base64, as by Java clients."""
+    """Set the key of a message as a string; bytes that are not valid UTF-8 are base64-encoded, as in Java clients."""
     try:
         header.partition_key = key if isinstance(key, str) else key.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""The options of the data source for credentials and TLS.
+"""Credential and TLS options of the data source.
 
-Design: the driver reads them for planning, and the tasks where they run; both use the same settings. A file must exist
-on each of these machines, and is read there at each connection, so that renewed files take effect.
+Design: the driver uses these options for planning, and the tasks use them wherever they run. Files must exist on each
+of these machines, and are read for each connection, so that renewed files take effect.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NAMES = {
     "tls_allow_insecure_connection": "tls.allow.insecure.connection",
     "tls_hostname_verification": "tls.hostname.verification",
 }
-"""Client settings -> options."""
+"""Option name for each client setting."""
 SECURITY_OPTIONS = tuple(_NAMES.values())
 
 
 def security_options(given: Mapping[str, str]) -> ClientSecurity:
-    """Return the settings of credentials and TLS.
+    """Return the credential and TLS settings.
 
     Args:
-        given: all options, by names in lower case, with ``service.url``.
+        given: all options by their names in lower case, including ``service.url``.
 
     Raises:
-        InvalidConfig: one is invalid, requires another, or has no effect with these addresses.
+        InvalidConfig: an option is invalid, requires another option, or has no effect with the given addresses.
     """
     switches = {setting for setting, default in vars(ClientSecurity()).items() if isinstance(default, bool)}
     values = {
@@ -50,7 +50,7 @@ def security_options(given: Mapping[str, str]) -> ClientSecurity:
 
 
 def as_options(security: ClientSecurity, *urls: str) -> dict[str, str]:
-    """Return the options for settings; those of TLS are omitted if no address uses TLS."""
+    """Return the options for settings, without the TLS options if no address uses TLS."""
     has_tls = any(url.startswith(("pulsar+ssl:", "https:")) for url in urls)
     return {
         _NAMES[setting]: str(value).lower() if isinstance(value, bool) else value
@@ -61,21 +61,21 @@ def as_options(security: ClientSecurity, *urls: str) -> dict[str, str]:
 
 def _switch(option: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise InvalidConfig(f"{option}={text!r} is neither true nor false")
+        raise InvalidConfig(f"invalid {option} {text!r}: expected true or false")
     return text.lower() == "true"
 
 
 @contextmanager
 def told_where() -> Iterator[None]:
-    """Add the name of the machine to errors about missing credentials.
+    """Add the host name to errors about missing credentials.
 
     Raises:
-        CredentialsUnavailable: with the name.
+        CredentialsUnavailable: credentials are missing; the message contains the host name.
     """
     try:
         yield
     except CredentialsUnavailable as error:
         raise CredentialsUnavailable(
-            f"on {socket.gethostname()}: {error}; files of credentials and certificates have to be on each machine"
-            " where the driver or a task runs"
+            f"on {socket.gethostname()}: {error}; credential and certificate files must exist on each machine that"
+            " runs the driver or a task"
         ) from error

@@ -1,11 +1,11 @@
-"""The data source ``magnetar``: topics as DataFrames, for reading and writing.
+"""The data source ``magnetar``, which reads and writes topics as DataFrames.
 
-Spark creates these objects in separate workers and pickles them between processes, so they only hold options and plans;
-sockets are opened where entries are read. Filters are not pushed down on purpose: in Spark 4.3 a pushed filter stays
-with the source's plan and leaks into other uses of the same DataFrame. Bounds are options.
+Spark creates these objects in separate workers and pickles them between processes, so they contain only options and
+plans; sockets are opened where entries are read. Filters are deliberately not pushed down: in Spark 4.3 a pushed filter
+remains in the source's plan and leaks into other uses of the same DataFrame. Options set the bounds instead.
 
-Spark imports this module in every session on a machine where magnetar is installed. So it must import without pyarrow,
-which Spark needs for this source only.
+Spark imports this module in every session on a machine where magnetar is installed. The module must therefore be
+importable without pyarrow, which Spark requires only for this source.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = "magnetar"
 PULSAR_FORMAT = "pulsar"
-"""The format name of the JVM connector."""
+"""Format name of the JVM connector."""
 
 _TYPES: dict[str, DataType] = {
     "value": BinaryType(),
@@ -83,7 +83,7 @@ class MagnetarSource(DataSource):
 
     @told_first
     def schema(self) -> StructType:
-        """Return the columns of a read; those of a topic's schema are requested from the broker."""
+        """Return the columns of a read; the columns of a topic's schema are fetched from the broker."""
         shorten_pauses()
         options = common_of(self.options)
         if options.use_topic_schema:
@@ -95,7 +95,7 @@ class MagnetarSource(DataSource):
 
     @told_first
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the planner and reader."""
+        """Return the planner and reader of a batch."""
         options = read_options(self.options)
         return TopicReader(*self._laid_out(options, schema))
 
@@ -117,10 +117,10 @@ class MagnetarSource(DataSource):
         return TopicSchemas(options)
 
     def _laid_out(self, options: ReadOptions, schema: StructType) -> tuple[ReadOptions, Layout | None]:
-        """Return how to read a DataFrame's columns.
+        """Return the layout of a DataFrame's columns.
 
         Raises:
-            InvalidConfig: these columns do not exist.
+            InvalidConfig: the columns do not exist.
         """
         need(*READS_AND_WRITES)
         if options.use_topic_schema:
@@ -132,8 +132,8 @@ class MagnetarSource(DataSource):
         there = self._plain(options.columns)
         if _shape(schema) != _shape(there):
             raise InvalidConfig(
-                f"the columns of a topic are given: {', '.join(there.names)}; leave .schema(…) out, and choose with"
-                " option columns or select; or have the columns of its schema with useTopicSchema=true"
+                f"the columns of a topic are fixed: {', '.join(there.names)}; omit .schema(…) and select columns with"
+                " option columns or select(), or set useTopicSchema=true to read the columns of its schema"
             )
         return options, None
 
@@ -147,7 +147,7 @@ class MagnetarSource(DataSource):
         from .streaming.writer import TopicStreamWriter
 
         if overwrite:
-            raise InvalidConfig("a topic cannot be overwritten, only be written to; use .outputMode('append')")
+            raise InvalidConfig("topics cannot be overwritten: use .outputMode('append')")
         options = stream_write_options(self.options)
         columns = _shape(schema)
         check_sort_columns(columns, options.sort_by)
@@ -164,14 +164,14 @@ class MagnetarSource(DataSource):
 
     @told_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return the writer of rows."""
+        """Return the writer of a batch's rows."""
         need(*READS_AND_WRITES)
         from .rows import check_columns
         from .writer import pinned, register_schema, switch_deduplication_on
 
         if overwrite:
-            raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
-        # Created once per write, and pickled for its tasks: all attempts of a task have the same name.
+            raise InvalidConfig("topics cannot be overwritten: use .mode('append')")
+        # Created once per write and pickled for its tasks, so that all attempts of a task have the same name.
         options = write_options(self.options, uuid.uuid4().hex)
         check_columns(_shape(schema), options.topic, options.output_schema)
         if options.output_schema is not None:
@@ -187,7 +187,7 @@ class MagnetarSource(DataSource):
 
 
 class PulsarSource(MagnetarSource):
-    """The same source under the name used by programs for the JVM connector."""
+    """Same as `MagnetarSource`, registered under the name of the JVM connector."""
 
     @classmethod
     def name(cls) -> str:
@@ -196,12 +196,12 @@ class PulsarSource(MagnetarSource):
 
 
 def _shape(schema: StructType) -> list[tuple[str, str]]:
-    """Return names and types, without nullability, which Spark adds in some places."""
+    """Return names and types without nullability, which Spark adds inconsistently."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
 class TopicReader(DataSourceReader):
-    """Plans the ranges of a batch, and reads them."""
+    """Plans the ranges of a batch and reads them."""
 
     def __init__(self, options: ReadOptions, layout: Layout | None = None):
         self._options = options
@@ -209,7 +209,7 @@ class TopicReader(DataSourceReader):
 
     @told_first
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges; the end of the topics is fixed here."""
+        """Return the ranges, and fix the end of the topics."""
         from .streaming.places import to_json
         from .topic_metadata import plan_with_ends
 
@@ -233,7 +233,7 @@ class TopicReader(DataSourceReader):
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """The outcome of a task, sent to the driver."""
+    """Outcome of a task, sent to the driver."""
 
     written: Written
 
@@ -246,7 +246,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     @told_first
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """Write the rows of one task; returns when they are stored."""
+        """Write the rows of one task, and return once they are stored."""
         from .writer import write_rows
 
         context = TaskContext.get()
@@ -254,12 +254,12 @@ class TopicWriter(DataSourceArrowWriter):
         return TaskWritten(write_rows(self._options, context.partitionId(), iterator))
 
     def commit(self, messages: list[Any]) -> None:
-        """Report what was written, which is visible already, and whether the topic retains it."""
+        """Log the number of written rows, which are visible already, and warn if the topic does not retain them."""
         from .keeping import warn_unless_kept
 
         parts = [message.written for message in messages if message is not None]
         log.info(
-            "%d rows written by producers %s-*, %d more were there already",
+            "wrote %d rows with producers %s-*; %d more were already stored",
             sum(part.rows for part in parts),
             self._options.name_prefix,
             sum(part.duplicates for part in parts),
@@ -267,10 +267,10 @@ class TopicWriter(DataSourceArrowWriter):
         warn_unless_kept(self._options)
 
     def abort(self, messages: list[Any]) -> None:
-        """Report how many rows of a failed write stay in the topic."""
+        """Log how many rows of a failed write remain in the topic."""
         log.warning(
-            "a write failed; at least %d rows of it stay in the topic; write again with producer.name.prefix=%s to"
-            " complete it without repetition, if the topic is deduplicated",
+            "write failed with at least %d rows stored in the topic; if the topic is deduplicated, retry with"
+            " producer.name.prefix=%s to complete the write without duplicates",
             sum(message.written.rows for message in messages if message is not None),
             self._options.name_prefix,
         )

@@ -1,9 +1,9 @@
-"""Topic metadata for planning a read: partitions, ledgers, first and last entries, positions of times.
+"""Topic metadata for planning a read: partitions, ledgers, first and last entries, and positions of times.
 
-Design: everything uses the binary protocol, so that a service URL is enough. A reader of the topic provides its first
-and its last entry. The ledgers between are found one by one: a reader that is moved past the end of ledger L receives
-the first entry of the next one, and its mark-delete position is the end of L. With the address of the REST interface a
-single request (internalStats) returns all of it.
+Design: this module uses the binary protocol, so that a service URL is sufficient. A reader of the topic provides its
+first and last entry. The ledgers between them are found one by one: a reader that moves past the end of ledger L
+receives the first entry of the next ledger, and its mark-delete position is the end of L. If the address of the REST
+interface is known, a single request (internalStats) returns all ledgers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .reader import NAME_PREFIX, BlockingReader, LastMessage, ReaderClosed
 from .streaming.places import BEGINNING, Place, behind
 
 BEHIND_ANY = (1 << 62) - 1
-"""An entry id larger than any in a ledger."""
+"""Entry id that is larger than any in a ledger."""
 _BACKOFF_S = (0.05, 2.0)
 _Found = TypeVar("_Found")
 
@@ -37,7 +37,7 @@ class ReadPlan(NamedTuple):
 
     Attributes:
         ranges: ranges to read.
-        ends: by full topic name, the first message after the read. Topics without messages are omitted.
+        ends: position of the first message after the read, by full topic name; topics without messages are omitted.
     """
 
     ranges: list[TopicRange]
@@ -45,21 +45,21 @@ class ReadPlan(NamedTuple):
 
 
 def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> list[TopicRange]:
-    """Return the ranges of `plan_with_ends`."""
+    """Same as `plan_with_ends`, but return only the ranges."""
     return plan_with_ends(options, default_ranges, min_entries).ranges
 
 
 def plan_with_ends(options: ReadOptions, default_ranges: int, min_entries: int) -> ReadPlan:
-    """Return the plan of a batch, without messages published later.
+    """Plan a batch that ends with the messages published so far.
 
     Args:
-        options: options of the read.
-        default_ranges: number of ranges by default.
-        min_entries: minimum entries per range by default.
+        options: read options.
+        default_ranges: default number of ranges.
+        min_entries: default minimum number of entries per range.
 
     Raises:
         TopicNotFound: a named topic does not exist.
-        DataLoss: a start position was removed from the topic.
+        DataLoss: a start position no longer exists in the topic.
         MagnetarError: the broker does not answer.
     """
     routes = Routes(options.service_url, options.security, options.timeouts)
@@ -83,15 +83,18 @@ def plan_with_ends(options: ReadOptions, default_ranges: int, min_entries: int) 
 
 
 def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool]]:
-    """Return the full names of what to read, in order, and for each whether it may be missing.
+    """Return the full names of the topics to read, in order, and whether each may be missing.
 
-    Partitions are listed by their own names. A partition that has never been published to may not exist yet: it is
+    Partitions are listed by their own names. A partition without published messages may not exist yet, which counts as
     empty.
     """
     if options.pattern is not None:
         names = matching(routes, options.pattern)
         if not names:
-            raise TopicNotFound(f"no topic matches topicsPattern={options.pattern!r}; look with: magnetar topics list")
+            raise TopicNotFound(
+                f"no topic matches topicsPattern={options.pattern!r}; run magnetar topics list to see the existing"
+                " topics"
+            )
         _check_named(names, options)
         # A topic deleted between the two requests has no messages either.
         return [(name, True) for name in names]
@@ -99,7 +102,7 @@ def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool
 
 
 def named_topics(routes: Routes, topics: Sequence[TopicName]) -> dict[str, bool]:
-    """Return the full names of topics or their partitions, and for each whether it may be missing."""
+    """Return the full names of topics or their partitions, and whether each may be missing."""
     found: dict[str, bool] = {}
     for topic in topics:
         count = routes.partitions(topic) if topic.partition < 0 else 0
@@ -108,13 +111,13 @@ def named_topics(routes: Routes, topics: Sequence[TopicName]) -> dict[str, bool]
 
 
 def matching(routes: Routes, pattern: str) -> list[str]:
-    """Return the full names of the topics that match a pattern, of partitions if there are any."""
+    """Return the full names of the topics that match a pattern, with partitions listed separately."""
     expression = re.compile(pattern)
     is_local = "/" not in pattern
     found = []
     for text in routes.topics_of(check_pattern(pattern)):
         base = parse_topic_name(text).base
-        # With and without the scheme, because users write patterns both ways; and by local name, as for Kafka.
+        # Match with and without the scheme, because users write patterns both ways, and by local name, as in Kafka.
         spellings = [base.text, base.text.partition("://")[2], *([base.local] if is_local else [])]
         if any(expression.fullmatch(one) for one in spellings):
             found.append(text)
@@ -122,12 +125,12 @@ def matching(routes: Routes, pattern: str) -> list[str]:
 
 
 def _check_named(names: list[str], options: ReadOptions) -> None:
-    """Reject a position for a topic that a pattern did not find."""
+    """Reject positions for topics that do not match the pattern."""
     found = {*names, *(parse_topic_name(name).base.text for name in names)}
     for option, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for name in offsets.by_topic:
             if name not in found:
-                raise InvalidConfig(f"{option} names {name}, which topicsPattern={options.pattern!r} does not match")
+                raise InvalidConfig(f"{option} names {name}, which does not match topicsPattern={options.pattern!r}")
 
 
 def _natural(text: str) -> tuple[str, int]:
@@ -136,12 +139,12 @@ def _natural(text: str) -> tuple[str, int]:
 
 
 def extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRange | None, Place]:
-    """Return the part of a topic that the options select, or None, and where the next read continues."""
+    """Return the part of a topic that the options select, or None, and the start of the next read."""
     return _with_open_readers(lambda: _extent(routes, topic, options))
 
 
 def _with_open_readers(look: Callable[[], _Found]) -> _Found:
-    """Retry if the broker closed a reader meanwhile: an unloaded topic is available again at once."""
+    """Retry if the broker closes a reader, because an unloaded topic is immediately available again."""
     backoff = Backoff(*_BACKOFF_S)
     deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
     while True:
@@ -179,7 +182,7 @@ def _extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRang
         return None, behind(newest) if begin == LATEST[:2] else Place(*begin, first_index)
     last = Position(kept[-1].ledger_id, kept[-1].last)
     if stop_index is not None and until != last:
-        stop_index = None  # the end position is after the end
+        stop_index = None  # the end position is after the end of the topic
     ended = behind(last) if stop_index is None else Place(*last, stop_index + 1)
     if stop_index is None and last == (spans[-1].ledger_id, spans[-1].last) and last_index >= 0:
         stop_index = last_index
@@ -187,7 +190,7 @@ def _extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRang
 
 
 def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -> TopicRange | None:
-    """Return the part of a topic after the entry ``done``, or None; whole entries.
+    """Return the part of a topic after the entry ``done``, in whole entries, or None.
 
     Raises:
         TopicNotFound: the topic does not exist.
@@ -203,13 +206,13 @@ def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -
 
 
 def time_of(times_ms: Mapping[str, int], topic: str, everywhere_ms: int | None) -> int | None:
-    """Return the time of a topic or partition among times by topic, or None."""
+    """Look up the time for a topic or partition in times by topic; return None if it is missing."""
     base = parse_topic_name(topic).base.text
     return times_ms.get(topic, times_ms.get(base, everywhere_ms))
 
 
 def place_of(offsets: Offsets, topic: str) -> MessageId | None:
-    """Return a position as an id; None for no bound. For a position of a whole topic, the id has the partition."""
+    """Return a position as a message id, or None for no bound; in a partitioned topic the id names the partition."""
     if topic in offsets.by_topic:
         return offsets.by_topic[topic]
     name = parse_topic_name(topic)
@@ -219,27 +222,29 @@ def place_of(offsets: Offsets, topic: str) -> MessageId | None:
     if whole in (EARLIEST, LATEST):
         return whole
     if whole.partition < 0:
-        raise InvalidConfig(f"{name.base} has partitions, so a position needs to name one: '{name.base}-partition-N'")
+        raise InvalidConfig(
+            f"{name.base} is partitioned, so positions must name a partition: '{name.base}-partition-N'"
+        )
     return whole if whole.partition == name.partition else None
 
 
 def _checked_start(
     start: MessageId | None, spans: tuple[Span, ...], topic: str, fail_on_data_loss: bool
 ) -> Position | None:
-    """Return where reading begins; a deleted place counts as data loss, one after the end does not."""
+    """Return the start of a read; a deleted position is data loss, but a position after the end is not."""
     if start is None or start == EARLIEST:
         return None
     position = Position(start.ledger_id, start.entry_id)
     first = Position(spans[0].ledger_id, spans[0].first)
     last = Position(spans[-1].ledger_id, spans[-1].last)
-    # After the last entry of a ledger reading continues in the next: an offset counted up from an entry may be one too
-    # high.
+    # After the last entry of a ledger, reading continues in the next ledger, so an incremented offset may be one entry
+    # past the end of a ledger.
     is_there = holds(spans, position) or holds(spans, Position(position.ledger_id, position.entry_id - 1))
     is_gone = position < first or (position < last and not is_there)
     if is_gone and fail_on_data_loss:
         raise DataLoss(
-            f"{topic} does not have entry {position}, where reading is to begin: it holds {first} to {last};"
-            " begin elsewhere, or set failOnDataLoss=false to go on with what there is"
+            f"{topic} does not have start position {position}; it holds {first} to {last}: start at another position,"
+            " or set failOnDataLoss=false to continue with the remaining data"
         )
     return position
 
@@ -249,14 +254,14 @@ def _after(position: Position) -> Position:
 
 
 def time_mark(connection: BlockingConnection, topic: str, time_ms: int, prefix: str = NAME_PREFIX) -> Position:
-    """Return the last entry before the first one published at a time or later."""
+    """Return the last entry before the first one published at or after a time."""
     reader = BlockingReader(connection, topic, EARLIEST, prefix)
     reader.seek_to_time(time_ms)
     newest = reader.last_message()
     reader.close()
     if newest.mark_delete is None:
         raise InvalidConfig(
-            f"{connection.address.physical} does not tell where a time lies; use startingOffsets and endingOffsets"
+            f"{connection.address.physical} cannot look up positions by time: use startingOffsets and endingOffsets"
         )
     return newest.mark_delete
 
@@ -264,7 +269,7 @@ def time_mark(connection: BlockingConnection, topic: str, time_ms: int, prefix: 
 def bounds(
     connection: BlockingConnection, topic: str, prefix: str = NAME_PREFIX
 ) -> tuple[Position | None, LastMessage]:
-    """Return the first entry of a topic, or None, and its last message."""
+    """Return the first entry of a topic, or None, and the last message."""
     reader = BlockingReader(connection, topic, EARLIEST, prefix)
     newest = reader.last_message()
     first: Position | None = None
@@ -278,7 +283,7 @@ def bounds(
 def _spans(
     routes: Routes, connection: BlockingConnection, topic: str, admin_url: str | None, prefix: str = NAME_PREFIX
 ) -> tuple[tuple[Span, ...], int]:
-    """Return the entries of a topic, ledger by ledger, and the index of the newest message in its batch."""
+    """Return the entries of a topic, ledger by ledger, and the batch index of the newest message."""
     first, newest = bounds(connection, topic, prefix)
     if first is None:
         return (), -1
@@ -288,15 +293,15 @@ def _spans(
 def spans_between(
     routes: Routes, topic: str, first: Position, last: Position, admin_url: str | None, prefix: str = NAME_PREFIX
 ) -> tuple[Span, ...]:
-    """Return the entries of a topic from one to another, both inclusive, ledger by ledger.
+    """Return the entries of a topic from ``first`` to ``last``, both inclusive, ledger by ledger.
 
     Args:
-        routes: connects to its broker.
-        topic: full name.
-        first: a position before which nothing in the topic was deleted; may be after the last entry of its ledger.
-        last: an existing entry.
-        admin_url: REST interface, which returns all ledgers at once; None to find them one by one.
-        prefix: prefix of the subscriptions needed for that.
+        routes: connects to the topic's broker.
+        topic: full topic name.
+        first: position after which no entry has been deleted; may be after the last entry of its ledger.
+        last: existing entry.
+        admin_url: URL of the REST interface, which returns all ledgers in one response; None to find them one by one.
+        prefix: prefix of the subscription names that this requires.
     """
     if first.ledger_id == last.ledger_id:
         return (Span(*first, last.entry_id),) if first <= last else ()
@@ -305,7 +310,7 @@ def spans_between(
         statistics = ask(admin_url, "GET", path, credentials=routes.credentials)
         return clip(_spans_of_statistics(statistics, last), first, last)
     found: list[Span] = []
-    # A reader before the first entry may be at the end of a deleted ledger: then no entry of it arrives.
+    # A reader before the first entry may be at the end of a deleted ledger, of which no entry arrives.
     ledger, entry = first
     while ledger < last.ledger_id:
         end, following = _end_of_ledger(routes, topic, ledger, prefix)
@@ -318,8 +323,8 @@ def spans_between(
 
 
 def _end_of_ledger(routes: Routes, topic: str, ledger_id: int, prefix: str) -> tuple[int, Position]:
-    """Return the last entry of a ledger that is not the last one, and the first entry after it."""
-    # A separate connection: entries that the broker sends beyond the wanted one are discarded with it.
+    """Return the last entry of a ledger that is not the newest, and the first entry after it."""
+    # Use a separate connection, so that surplus entries from the broker are discarded with it.
     with contextlib.closing(routes.connect_to(topic)) as connection:
         reader = BlockingReader(connection, topic, EARLIEST, prefix)
         reader.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
@@ -327,10 +332,10 @@ def _end_of_ledger(routes: Routes, topic: str, ledger_id: int, prefix: str) -> t
         following = _first_entry(reader, topic)
     if mark is None or mark.ledger_id > ledger_id or mark.entry_id >= BEHIND_ANY - 1:
         raise InvalidConfig(
-            f"{connection.address.physical} does not tell where ledger {ledger_id} of {topic} ends; give its REST"
-            " address as option admin.url"
+            f"{connection.address.physical} does not report where ledger {ledger_id} of {topic} ends: set option"
+            " admin.url to its REST address"
         )
-    # Before the first remaining entry, if the ledger has been deleted meanwhile.
+    # This is before the first remaining entry if the ledger was deleted meanwhile.
     return mark.entry_id if mark.ledger_id == ledger_id else -1, following
 
 
@@ -338,7 +343,7 @@ def _first_entry(reader: BlockingReader, topic: str) -> Position:
     reader.flow(1)
     entry = reader.next_entry(time.monotonic() + REQUEST_TIMEOUT_S)
     if entry is None:
-        raise OperationTimeout(f"no entry of {topic} came within {REQUEST_TIMEOUT_S:g} s; try again")
+        raise OperationTimeout(f"received no entry of {topic} within {REQUEST_TIMEOUT_S:g} s: retry")
     return entry[0]
 
 

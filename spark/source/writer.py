@@ -1,9 +1,9 @@
-"""Writes the rows of a DataFrame to topics, each row once however often a task is tried.
+"""Writes the rows of a DataFrame to topics, each row once regardless of the number of task attempts.
 
-Design: each task has its own producer, with the same name in every attempt, and its entries have the number of their
-first row as sequence id. A broker that deduplicates the topic drops repeated entries, because the boundaries of entries
-are the same (`entry_boundaries`). So nothing depends on Spark's commit: rows are visible as they are written, and
-commit and abort only report.
+Design: each task has its own producer with the same name in every attempt, and uses the number of an entry's first row
+as its sequence id. A broker that deduplicates the topic drops repeated entries, because their boundaries are always the
+same (`entry_boundaries`). Nothing therefore depends on Spark's commit: rows are visible as soon as they are written,
+and commit and abort only log.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Written(NamedTuple):
     """Numbers of rows written by a task.
 
     Attributes:
-        rows: stored now.
-        duplicates: stored before.
+        rows: rows stored by this attempt.
+        duplicates: rows already stored by earlier attempts.
     """
 
     rows: int
@@ -54,21 +54,21 @@ class Written(NamedTuple):
 
 
 def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Write the rows of one task, and return when the broker has stored them all.
+    """Write the rows of a task, and return once the broker has stored them all.
 
     Args:
-        options: options of the write.
-        task: number of the task in its job; the producer name is ``options.name_prefix`` with this number.
-        batches: the rows, in the same order in every attempt.
+        options: write options.
+        task: number of the task in its job, which is appended to ``options.name_prefix`` for the producer name.
+        batches: rows, in the same order in every attempt.
 
     Raises:
-        MagnetarError: a row cannot be written, or the broker does not store it in time.
+        MagnetarError: a row cannot be written, or was not stored in time.
     """
     return run_task(TaskWriter(options, task, f"{options.name_prefix}-{task}", RowNumbers()), batches)
 
 
 def run_task(writer: TaskWriter, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Write the rows of an attempt; as `write_rows`."""
+    """Same as `write_rows`, for a given writer and numbering."""
     with told_where(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(writer.write(iter(batches)))
 
@@ -77,17 +77,17 @@ class Numbering(Protocol):
     """Assigns sequence ids to the entries of an attempt."""
 
     async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
-        """Prepare, before any row is requested."""
+        """Prepare for the attempt, before any row is requested."""
 
     def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
-        """Return the lowest and the highest sequence id of the next entry; None for the default from its rows."""
+        """Return the lowest and the highest sequence id of the next entry; None to derive the highest from its rows."""
 
     def end(self) -> None:
-        """Check, when all entries are sent."""
+        """Check the attempt after all entries have been sent."""
 
 
 class RowNumbers:
-    """Uses the number of an entry's first row as sequence id."""
+    """Uses the number of an entry's first row as its sequence id."""
 
     async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
         """Do nothing."""
@@ -101,16 +101,16 @@ class RowNumbers:
 
 
 class TaskWriter:
-    """One attempt of one task.
+    """An attempt of a task.
 
     Attributes:
-        options: options of the write.
+        options: write options.
         task: number of the task in its job.
-        publisher: its producers.
+        publisher: publisher of the attempt.
     """
 
     def __init__(self, options: WriteOptions, task: int, name: str, numbering: Numbering) -> None:
-        """Prepare; ``name`` is the producer name."""
+        """Create a writer; ``name`` is the producer name."""
         self.options = options
         self.task = task
         self._partitions: dict[str, list[str]] = {}
@@ -129,12 +129,13 @@ class TaskWriter:
         )
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows; returns when they are stored.
+        """Write the rows, and return once they are stored.
 
-        Cancellation: rows already sent stay.
+        Cancellation: rows already sent remain in the topic.
         """
         loop = asyncio.get_running_loop()
-        # Spark's rows are awaited in another thread, which keeps the connections alive and receipts arriving.
+        # Rows from Spark are awaited in another thread, so that the event loop can keep connections alive and handle
+        # receipts.
         executor = ThreadPoolExecutor(1, "rows")
         first_row = 0
         try:
@@ -166,7 +167,7 @@ class TaskWriter:
         for row, outgoing in enumerate(outgoing_rows(batch), first_row):
             target = topic if topic is not None else outgoing.topic
             if not target:
-                raise InvalidConfig(f"row {row} of task {self.task} has no __topic; fill it, or give option topic")
+                raise InvalidConfig(f"no __topic in row {row} of task {self.task}: set it, or set option topic")
             names = self._partitions.get(target) or await self.names(client, target)
             name = names[partition_of(row, outgoing.key, len(names))]
             full = self._builders[name].add(row, outgoing.payload, outgoing.header)
@@ -174,7 +175,7 @@ class TaskWriter:
                 await self._send(client, name, full)
 
     async def names(self, client: AsyncClient, topic: str) -> list[str]:
-        """Return the full names of the partitions for a topic's rows, or its own if it is not partitioned."""
+        """Return the full names of the partitions for a topic's rows, or the topic's name if it is not partitioned."""
         names = self._partitions.get(topic)
         if names is None:
             count = self.options.partitions if topic == self.options.topic else None
@@ -192,14 +193,14 @@ class TaskWriter:
             highest_sequence_id=highest,
         )
         await self.publisher.send(client, name, len(rows.payloads), lambda producer: producer.send_entry(entry))
-        await asyncio.sleep(0)  # let it be sent, and receipts arrive
+        await asyncio.sleep(0)  # let the loop send the entry and handle receipts
 
 
 def pinned(options: WriteOptions) -> WriteOptions:
-    """Return options with a fixed number of partitions, because more may be added before a task is retried.
+    """Return options with a fixed number of partitions, because partitions may be added before a task is retried.
 
     Raises:
-        InvalidConfig: the topic has fewer than the options say, so it is not the intended one.
+        InvalidConfig: the topic has fewer partitions than the options state, so it may have been recreated.
         MagnetarError: the broker does not answer.
     """
     if options.topic is None:
@@ -212,17 +213,17 @@ def pinned(options: WriteOptions) -> WriteOptions:
         return replace(options, partitions=there)
     if wanted > there or (there and not wanted):
         raise InvalidConfig(
-            f"topic.partitions={wanted}, and {name} has {there}: it is not the topic of before; correct the option, or"
-            " leave it out"
+            f"topic.partitions={wanted}, but {name} has {there}: the topic may have been recreated; correct or omit"
+            " the option"
         )
     return options
 
 
 def switch_deduplication_on(options: WriteOptions) -> None:
-    """Enable deduplication of the destination topic, and verify it.
+    """Enable deduplication of the destination topic and verify it.
 
     Raises:
-        InvalidConfig: it is not possible.
+        InvalidConfig: deduplication cannot be enabled.
         MagnetarError: the request failed.
     """
     topic, url = options.topic, options.admin_url
@@ -234,24 +235,24 @@ def switch_deduplication_on(options: WriteOptions) -> None:
         asyncio.run(_make_exist(options, topic))
     ask(url, "POST", path, body=True, credentials=credentials)
     deadline = time.monotonic() + POLICY_TIMEOUT_S
-    # In Apache Pulsar a policy passes through a topic before it takes effect.
+    # In Apache Pulsar, a policy is propagated through a topic before it takes effect.
     while (is_on := ask(url, "GET", path, credentials=credentials)) is not True:
         if time.monotonic() > deadline:
             raise InvalidConfig(
-                f"effectivelyOnce: {url} does not switch deduplication on for {topic}, it says {is_on}; switch it on"
-                " for the namespace and leave effectivelyOnce out"
+                f"effectivelyOnce: {url} did not enable deduplication of {topic} (response: {is_on}): enable it for the"
+                " namespace and omit effectivelyOnce"
             )
         time.sleep(_POLL_S)
 
 
 async def _make_exist(options: WriteOptions, topic: str) -> None:
-    """Create a topic as publishing to it would, because policies need an existing topic."""
+    """Create a topic in the same way as publishing to it would, because policies require an existing topic."""
     async with _client(options) as client:
         await (await client.create_producer(topic, ProducerConfig(**_encryption(options)))).close()
 
 
 def register_schema(options: WriteOptions) -> None:
-    """Register the schema of the rows for the topic before they are computed; raises as `schemas.writing.register`."""
+    """Register the schema of the rows for the topic; raises the same errors as `schemas.writing.register`."""
     from .schemas.writing import register
 
     with told_where():
@@ -259,7 +260,7 @@ def register_schema(options: WriteOptions) -> None:
 
 
 def _schema(options: WriteOptions) -> Schema[bytes] | None:
-    """Return the schema declared by producers; None for bytes without a schema."""
+    """Return the schema that producers declare, or None for bytes without a schema."""
     if options.schema is None:
         return None
     from .schemas.writing import Encoded
@@ -278,6 +279,6 @@ def _client(options: WriteOptions) -> AsyncClient:
 
 
 def _encryption(options: WriteOptions) -> dict[str, Any]:
-    """Return the settings of producers that encrypt; empty if they do not."""
+    """Return the encryption settings of producers; empty without encryption."""
     names = options.encryption_keys
     return {"encryption_keys": names, "crypto_key_reader": UriKeyReader(options.public_key)} if names else {}

@@ -33,7 +33,7 @@ def test_log_topic_and_output_are_taken_away_by_an_empty_text(standalone: Server
     [
         ({"subscriptionPosition": "Earliest"}, None, "subscriptionPosition cannot be altered"),
         ({"parallelism": 2}, {"updateAuthData": True}, "updateAuthData requires authentication"),
-        ({"parallelism": 2}, {"updateAuthData": "yes"}, "updateAuthData: true or false is expected"),
+        ({"parallelism": 2}, {"updateAuthData": "yes"}, "updateAuthData: expected true or false"),
         ({"parallelism": 2}, {"restart": True}, "updateOptions: unknown field restart"),
         ({"runtime": "JAVA", "py": "kept.py"}, None, "runtime JAVA contradicts py"),
     ],

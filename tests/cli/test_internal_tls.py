@@ -43,7 +43,7 @@ def test_worker_with_a_port_for_tls_has_another_only_if_it_is_named(tmp_path: Pa
         )
     ]
     assert ports == [(6750, None), (None, 6751), (6750, 6751), (0, 6751), (6750, None)]
-    with pytest.raises(InvalidConfig, match="workerPort is not set, and nor is tlsEnabled with workerPortTls"):
+    with pytest.raises(InvalidConfig, match="neither workerPort nor tlsEnabled with workerPortTls is set"):
         WorkerConfig(service_url="pulsar://h", admin_url="http://h", data_dir=tmp_path, worker_port=None)
 
 

@@ -121,17 +121,17 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
             "numFunctionPackageReplicas: invalid value 3: packages are topics, stored only once",
         ),
         ("superUserRoles: 4", "superUserRoles: invalid value 4: expected a list of words"),
-        ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: invalid value -1: reschedule_timeout_ms -1 must be positive"),
+        ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: invalid value -1: invalid reschedule_timeout_ms -1: must be positive"),
         (
             "processRuntimeUsers: {a/b: c}",
-            "processRuntimeUsers: invalid value {'a/b': 'c'}: processRuntimeUsers 'a/b': 'c'",
+            "processRuntimeUsers: invalid value {'a/b': 'c'}: invalid processRuntimeUsers entry 'a/b': 'c'",
         ),
         ("processRuntimeUsers: [c]", "processRuntimeUsers: invalid value ['c']: expected system users by tenant"),
         ("sparkSettings: 4", "sparkSettings: invalid value 4: expected names and values of Spark settings"),
         (
             "sparkRemote: sc://a:15002",
             "sparkRemote: invalid value 'sc://a:15002': Spark Connect servers are not supported: functions"
-            " need a driver of their own",
+            " require their own driver",
         ),
         ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: invalid value 'soon': expected a whole number"),
     ],
@@ -170,7 +170,7 @@ def test_use_tls_needs_an_address_with_tls(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"executor.memory": "2g"}, "'executor.memory' is not a Spark setting: names begin with spark."),
-        ({"spark.driver.memory": "2g"}, "spark.driver.memory cannot be set so; the heap is given beside the settings"),
+        ({"spark.driver.memory": "2g"}, "spark.driver.memory cannot be set here: the heap is configured separately"),
     ],
 )
 def test_a_setting_of_spark_without_effect_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:

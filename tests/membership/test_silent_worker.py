@@ -56,7 +56,7 @@ class Asked:
         running = {one["instanceId"] for one in status["instances"] if one["status"]["running"]}
         assert running == set(range(PARALLELISM)) - set(silent)
         for found in (errors, reasons):
-            assert {number: text.partition(" does not answer: ")[0] for number, text in found.items()} == {
+            assert {number: text.partition(" did not answer: ")[0] for number, text in found.items()} == {
                 number: f"worker {silent[number]}" if number in silent else "" for number in range(PARALLELISM)
             }
 

@@ -124,5 +124,5 @@ async def test_a_worker_reads_what_the_broker_decides_by(tmp_path: Path) -> None
         assert found.by_namespace["functions"] == ["functions"]
         stranger = ClientCredentials(ClientSecurity(auth_plugin="token", auth_params=token("stranger")))
         async with aclosing(BrokerAdmin(broker.web_url, stranger)) as admin:
-            with pytest.raises(UnknownBrokerError, match="was answered with 401"):
+            with pytest.raises(UnknownBrokerError, match="returned 401"):
                 await BrokerGrants(admin).read("sec", "sec/ns")

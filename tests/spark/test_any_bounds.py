@@ -78,7 +78,7 @@ def test_any_two_positions_bound_what_is_read(broker: SmallLedgers, known: Known
     expected = [row.value for row in rows if first <= row[: len(first)] and row[: len(last)] <= last]
     ranges = data.draw(st.integers(1, 12), "ranges")
     if len(bounds) == 2 and begin[:2] > end[:2]:
-        with pytest.raises(InvalidConfig, match="lies behind its endingOffsets"):
+        with pytest.raises(InvalidConfig, match="is after its endingOffsets"):
             options_for(broker.service_url, known.topic, **options)
         return
     read = options_for(broker.service_url, known.topic, minPartitions=str(ranges), **options)
@@ -99,7 +99,7 @@ def test_reading_goes_on_behind_the_last_entry_of_a_ledger(broker: SmallLedgers,
 def test_a_place_that_never_was_is_said(broker: SmallLedgers, known: Known) -> None:
     first = known.rows[0]
     options = options_for(broker.service_url, known.topic, startingOffsets=f"{first.ledger}:{first.entry + 500}")
-    with pytest.raises(DataLoss, match="where reading is to begin"):
+    with pytest.raises(DataLoss, match="does not have start position"):
         planned(options)
 
 
@@ -119,7 +119,7 @@ def test_a_ledger_that_ends_early_under_a_reader_is_a_loss_if_it_was_deleted(
         assert reader._pass(Position(second.ledger_id, 0), False)
         return
     broker.trim(topic)
-    with pytest.raises(DataLoss, match="at least 16 entries are gone"):
+    with pytest.raises(DataLoss, match="at least 16 entries are lost"):
         reader._pass(Position(wanted.spans[2].ledger_id, 0), False)
 
 
@@ -131,5 +131,5 @@ def test_positions_of_topics_that_a_pattern_does_not_find_are_refused(broker: Sm
     [second] = planned(read_options(given | {"startingOffsets": f'{{"{topic}": "{first.end}"}}'}))
     assert (second.start, second.end) == (first.end, first.end)
     other = read_options(given | {"startingOffsets": f'{{"{topic}-x": "{first.end}"}}'})
-    with pytest.raises(InvalidConfig, match=r"startingOffsets names .*-x, which topicsPattern=.* does not match"):
+    with pytest.raises(InvalidConfig, match=r"startingOffsets names .*-x, which does not match topicsPattern="):
         planned(other)

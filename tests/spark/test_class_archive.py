@@ -140,7 +140,7 @@ def test_a_jvm_that_does_not_start_from_the_archive_starts_without(tmp_path: Pat
         remove_scratch(jvm.scratch)
     (home / "bin" / "java").write_text("#!/bin/sh\nexit 3\n")
     build(archive)
-    with pytest.raises(SparkFailed, match="ended at its start with 3"):
+    with pytest.raises(SparkFailed, match="exited during startup with code 3"):
         start_from_archive(SessionConfig(directory=tmp_path / "spark"), java, cache)
 
 

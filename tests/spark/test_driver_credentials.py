@@ -63,7 +63,7 @@ def test_nobody_else_is_answered(file: Path) -> None:
     with serving(of_file(file)) as server:
         where = json.loads(server.security.auth_params)
         wrong = replace(server.security, auth_params=json.dumps(where | {"key": "0" * 128}))
-        with pytest.raises(ConnectionLost, match=r"the driver at 127.0.0.1:\d+ does not tell what to show") as failed:
+        with pytest.raises(ConnectionLost, match=r"the driver at 127.0.0.1:\d+ did not return credentials") as failed:
             ClientCredentials(wrong).data()
         assert "first" not in str(failed.value)
         for asked in (b"x" * 48, b"x" * 1000, where["key"].encode()):
@@ -113,7 +113,7 @@ def test_more_tasks_than_there_is_room_for_are_not_answered(file: Path, monkeypa
             driver_side = server.security
             first = executor.submit(DriverAuthentication(driver_side.auth_params).data)
             assert is_asked.wait(60)
-            with pytest.raises(ConnectionLost, match="does not tell what to show"):
+            with pytest.raises(ConnectionLost, match="did not return credentials"):
                 DriverAuthentication(driver_side.auth_params).data()
             may_answer.set()
             assert first.result(60) == b"late"
@@ -153,7 +153,7 @@ def test_neither_key_nor_token_crosses_the_network_and_an_old_answer_is_none(fil
             assert secret not in asked + answered
         with relay(where["host"], where["port"], answer=answered) as (port, _):
             watched = replace(server.security, auth_params=json.dumps(where | {"port": port}))
-            with pytest.raises(ConnectionLost, match="its answer is not for this question"):
+            with pytest.raises(ConnectionLost, match="the response does not match the request"):
                 ClientCredentials(watched).data()
 
 
@@ -189,7 +189,7 @@ def test_why_the_driver_has_nothing_to_show_is_told(file: Path) -> None:
 def test_a_driver_that_is_gone_is_lost(file: Path) -> None:
     with serving(of_file(file)) as server:
         pass
-    with pytest.raises(ConnectionLost, match="does it still run, and do executors reach it"):
+    with pytest.raises(ConnectionLost, match="is it still running and reachable from the executors"):
         ClientCredentials(server.security).data()
 
 
@@ -197,7 +197,7 @@ def test_a_driver_that_is_gone_is_lost(file: Path) -> None:
 def test_the_plugin_is_for_tasks_alone(file: Path, params: str) -> None:
     with serving(of_file(file)) as server:
         plugin = server.security.auth_plugin
-    with pytest.raises(InvalidConfig, match="this plugin is for tasks of Spark functions") as failed:
+    with pytest.raises(InvalidConfig, match="this plugin is only for tasks of Spark functions") as failed:
         ClientCredentials(ClientSecurity(auth_plugin=plugin, auth_params=params or " "))
     assert "hidden" not in str(failed.value)
 

@@ -57,7 +57,7 @@ def test_workers_run_in_the_python_of_the_program_or_an_error_says_which_they_ru
     shown = run_python(NOT_ACTIVATED, tmp_path, cluster.service_url, environment=environment).splitlines()
     assert shown[0] == "without: Py4JJavaError"
     assert shown[1] == (
-        f"Spark's Python workers cannot load magnetar: they run in python3, this is {sys.executable}; set"
-        f" PYSPARK_PYTHON={sys.executable} before the session is made, or use magnetar.spark.open_session"
+        f"Spark's Python workers cannot load magnetar: they run in python3, but this process runs in {sys.executable};"
+        f" set PYSPARK_PYTHON={sys.executable} before creating the session, or use magnetar.spark.open_session"
     )
     assert shown[2:] == ["5", "1", sys.executable]

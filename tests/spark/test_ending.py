@@ -133,7 +133,7 @@ def test_the_end_of_a_frame_is_that_of_its_plan_whatever_came_since(spark: Spark
     frame = read(spark, cluster, "ending")
     if not KEEPS_PLANS:
         with pytest.raises(
-            InvalidConfig, match=r"Spark 4\.0 plans a read again for each action, so it has no single end"
+            InvalidConfig, match=r"Spark 4\.0 plans a read again for each action, so a read has no single end"
         ):
             end_of(frame)
         return
@@ -143,9 +143,9 @@ def test_the_end_of_a_frame_is_that_of_its_plan_whatever_came_since(spark: Spark
     assert end_of(frame.groupBy("value").count().where("count > 1")) == end
     following = read(spark, cluster, "ending", startingOffsets=end)
     assert following.count() == 7
-    with pytest.raises(InvalidConfig, match=r"ending is read twice, up to .*; ask for each read alone"):
+    with pytest.raises(InvalidConfig, match=r"ending is read twice, up to .*: call end_of for each read separately"):
         end_of(frame.union(following))
-    with pytest.raises(InvalidConfig, match="it reads no topic through format magnetar"):
+    with pytest.raises(InvalidConfig, match="the DataFrame does not read a topic with format magnetar"):
         end_of(spark.range(3))
 
 

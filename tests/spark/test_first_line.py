@@ -97,19 +97,19 @@ WRONG: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     ),
     "columns of its own": (
         lambda spark, url: read(spark, url).schema("a INT").load("in").count(),
-        "InvalidConfig: the columns of a topic are given: .*",
+        "InvalidConfig: the columns of a topic are fixed: .*",
     ),
     "a column that no message has": (
         lambda spark, url: write(spark.range(3), url).save("out"),
-        "InvalidConfig: the DataFrame has no column value, but id; make it one, for example: .*",
+        "InvalidConfig: the DataFrame has no column value, only id: add the column, for example with .*",
     ),
     "a topic that is overwritten": (
         lambda spark, url: write(spark.sql("SELECT 'a' AS value"), url).mode("overwrite").save("out"),
-        r"InvalidConfig: a topic cannot be overwritten, only be written to; use \.mode\('append'\)",
+        r"InvalidConfig: topics cannot be overwritten: use \.mode\('append'\)",
     ),
     "a row without topic, in a task": (
         lambda spark, url: write(spark.sql("SELECT 'a' AS value, cast(null AS string) AS __topic"), url).save(),
-        "InvalidConfig: row 0 of task 0 has no __topic; fill it, or give option topic",
+        "InvalidConfig: no __topic in row 0 of task 0: set it, or set option topic",
     ),
     "a stream of no topic": (
         lambda spark, url: run(spark, url, "nowhere"),

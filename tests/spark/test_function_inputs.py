@@ -67,8 +67,8 @@ WRONG = (
     ("SELECT * FROM absent", "`absent` cannot be found"),
     ("WITH a AS (SELECT 1 AS n) INSERT INTO {view} SELECT n FROM a", "INSERT"),
     ("FROM {view} INSERT INTO {view} SELECT *", "INSERT"),
-    ("SELECT count(*) AS value FROM {view}", "column value is bigint; cast it to"),
-    ("SELECT value, 1 AS n FROM {view}", "column n has no place in a message"),
+    ("SELECT count(*) AS value FROM {view}", "column value has type bigint: cast it to"),
+    ("SELECT value, 1 AS n FROM {view}", "column n cannot be written to a message"),
 )
 
 

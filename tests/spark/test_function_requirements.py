@@ -324,6 +324,8 @@ def test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls(
 
 def test_what_an_executor_was_not_sent_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        FunctionLoadError, match=rf"of function f are not in {tmp_path}/gone; trigger the function again"
+        FunctionLoadError,
+        match=rf"of function f are not in {tmp_path}/gone: trigger the function"
+        r" again",
     ):
         put_in_place(json.dumps({"function": "f", "directory": str(tmp_path / "gone")}))

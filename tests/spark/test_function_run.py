@@ -191,9 +191,9 @@ def test_a_poison_message_fails_the_run_and_the_repaired_function_finishes_its_p
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        ("context.incr_counter('n', 1)", "state is not possible with runtimeEnv spark"),
-        ("context.get_state('n')", "state is not possible with runtimeEnv spark"),
-        ("context.publish('elsewhere', value)", "publishing to elsewhere is not possible with runtimeEnv spark"),
+        ("context.incr_counter('n', 1)", "state is not supported with runtimeEnv spark"),
+        ("context.get_state('n')", "state is not supported with runtimeEnv spark"),
+        ("context.publish('elsewhere', value)", "publishing to elsewhere is not supported with runtimeEnv spark"),
     ],
 )
 def test_what_a_task_cannot_do_exactly_once_is_refused(lab: Lab, call: str, what: str) -> None:
@@ -269,8 +269,8 @@ def test_a_topic_that_is_deleted_before_its_plan_is_finished_fails_the_run_until
     lab.delete(lab.input)
     end = lab.run(lab.function(EXCLAIM), "next")
     assert (end.stage, end.is_user_error) == ("failed", False)
-    assert "are not all there any more: it holds nothing" in end.error
-    assert "functions reset-cursor gives it up" in end.error
+    assert "no longer all exist: the topic holds nothing" in end.error
+    assert "functions reset-cursor discards it" in end.error
     lab.fill([[b"new"]])
     end = lab.run(lab.function(EXCLAIM, incarnation=1), "after reset")
     assert (end.stage, end.rows) == ("done", 1), end.error

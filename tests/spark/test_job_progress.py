@@ -162,13 +162,13 @@ def test_a_notebook_has_a_line_below_each_cell(kernel: Kernel) -> None:
     cell = [
         "[>                       ] 0/2 tasks, 2 running, stage 0, 1 s",
         "[============>           ] 1/2 tasks, 1 running, stage 0, 2 s",
-        "no tasks are left, after 4 s",
+        "all tasks finished after 4 s",
     ]
     assert kernel.shown == [cell, cell]
 
 
 def test_what_is_no_choice_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="progress='yes' must be 'auto', True or False"):
+    with pytest.raises(InvalidConfig, match="invalid progress 'yes': expected 'auto', True or False"):
         SessionConfig(directory=Path("/x"), progress="yes")  # type: ignore[arg-type]
     own = {"spark.ui.showConsoleProgress": "true"}
     assert SessionConfig(directory=Path("/x"), settings=own).has_own_bar()
@@ -204,7 +204,7 @@ def test_a_job_is_shown_while_it_runs(
     finally:
         gate.touch()
         job.join()
-        wait_for(lambda: any(line.startswith("no tasks are left") for line in lines()), "the last line", 60)
+        wait_for(lambda: any(line.startswith("all tasks finished") for line in lines()), "the last line", 60)
         progress.close()
         monkeypatch.setattr(session, "_progress", None)
     assert not progress._thread.is_alive()

@@ -28,7 +28,9 @@ def test_a_topic_without_subscription_and_retention_is_named_with_both_remedies(
 ) -> None:
     assert warn_unless_kept(written(cluster, "unkept"))
     [line] = caplog.messages
-    assert line.startswith("nothing keeps what is written to persistent://public/default/unkept: it has no")
+    assert line.startswith(
+        "messages written to persistent://public/default/unkept will soon be deleted: the topic has no"
+    )
     assert "magnetar topics create-subscription persistent://public/default/unkept -s NAME -m earliest" in line
     assert "magnetar namespaces set-retention public/default -t 7d -s -1" in line
 

@@ -110,8 +110,8 @@ def test_a_topic_that_is_deleted_under_running_tasks_fails_the_run_and_is_not_ma
     end = end_after(lab, gate, function, lambda: lab.delete(lab.input))
     assert end.stage == "failed", end
     assert not end.is_user_error
-    assert "the topic does not exist any more" in end.error
-    assert "entries are gone; functions reset-cursor" in end.error
+    assert "the topic no longer exists" in end.error
+    assert "entries are lost; functions reset-cursor" in end.error
     assert not topic_exists(cluster, lab.input)
     assert len(set(lab.outputs())) == len(lab.outputs()) < ENTRIES
 
@@ -126,7 +126,7 @@ def test_a_topic_that_is_deleted_when_all_of_it_was_read_does_no_harm(
     assert (end.stage, end.rows) == ("done", ENTRIES), end.error
     assert len(lab.outputs()) == ENTRIES
     assert not topic_exists(cluster, lab.input)
-    assert "was deleted meanwhile" in caplog.text
+    assert "was deleted after this run had read" in caplog.text
     lab.fill([[b"new"]])
     end = lab.run(lab.function("def process(value):\n    return 'next'\n"), "next")
     assert (end.stage, end.rows) == ("done", 1), end.error
@@ -147,11 +147,11 @@ def test_entries_that_are_trimmed_before_their_task_begins_fail_the_run(
     end = end_after(lab, gate, function, lambda: ask(cluster.web_url, "DELETE", truncate))
     assert (end.stage, end.is_user_error) == ("failed", False)
     assert f"{second}" in end.error
-    assert "the topic holds nothing, planned was" in end.error
+    assert "the topic holds nothing, but" in end.error
     assert "functions reset-cursor" in end.error
     end = lab.run(function, "next")
     assert (end.stage, end.tasks_done) == ("failed", 0)
-    assert "are not all there any more: it holds nothing" in end.error
+    assert "no longer all exist: the topic holds nothing" in end.error
 
 
 def test_an_output_topic_that_is_deleted_in_the_middle_fails_the_run(lab: Lab, gate: Gate) -> None:
@@ -160,7 +160,7 @@ def test_an_output_topic_that_is_deleted_in_the_middle_fails_the_run(lab: Lab, g
     end = end_after(lab, gate, function, lambda: lab.delete(lab.output))
     assert (end.stage, end.is_user_error) == ("failed", False), end
     assert "deduplication of" in end.error
-    assert "which the deletion of a topic does too" in end.error
+    assert "possibly because the topic was deleted" in end.error
 
 
 class Reading:
@@ -214,9 +214,9 @@ def test_a_read_loses_its_topic_in_the_middle(
     gate.open()
     reading.end()
     if is_strict:
-        why = "the topic does not exist any more" if how == "delete" else "the topic holds nothing, planned was"
+        why = "the topic no longer exists" if how == "delete" else "the topic holds nothing, but"
         assert why in reading.error
-        assert "entries are gone; set failOnDataLoss=false to go on with what there is" in reading.error
+        assert "entries are lost; set failOnDataLoss=false to continue with the remaining data" in reading.error
     else:
         assert reading.error == ""
         assert 0 < len(set(reading.rows)) == len(reading.rows) < ENTRIES

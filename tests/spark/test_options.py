@@ -53,34 +53,37 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "exactly one of topic, topics and topicsPattern is needed; none is given"),
-        ({"topic": "a", "topics": "b"}, "topic and topics are given"),
-        ({"topic": "a", "path": "b"}, "the topic is given twice"),
+        ({}, "exactly one of topic, topics and topicsPattern must be set, but none is set"),
+        ({"topic": "a", "topics": "b"}, "topic and topics are set"),
+        ({"topic": "a", "path": "b"}, "topic is set twice"),
         ({"topic": "a", "startingOffset": "earliest"}, "'startingOffset' is unknown; did you mean startingOffsets?"),
-        ({"topic": "a", "zzz": "1"}, "option 'zzz' is unknown; known are service.url"),
-        ({"topic": "a", "compression": "LZ4"}, "option 'compression' is not for reads; leave it out; known are"),
+        ({"topic": "a", "zzz": "1"}, "option 'zzz' is unknown: expected one of service.url"),
+        ({"topic": "a", "compression": "LZ4"}, "option 'compression' is not supported for reads: expected one of"),
         ({"topic": "a", "startingOffsets": '{"a":'}, """startingOffsets='{"a":' is not valid JSON: Expecting value"""),
         (
             {"topic": "a", "startingOffsets": "7:9", "endingOffsets": "7:8"},
-            "startingOffsets 7:9 of persistent://public/default/a lies behind its endingOffsets 7:8",
+            "startingOffsets 7:9 of persistent://public/default/a is after its endingOffsets 7:8",
         ),
-        ({"topic": "a", "startingTime": "9", "endingTime": "8"}, "startingTime=9 is later than endingTime=8"),
-        ({"topic": "a", "startingOffsets": "latest"}, "reads nothing in a batch"),
-        ({"topic": "a", "endingOffsets": "earliest"}, "reads nothing"),
+        ({"topic": "a", "startingTime": "9", "endingTime": "8"}, "startingTime=9 is after endingTime=8"),
+        ({"topic": "a", "startingOffsets": "latest"}, "would read nothing in a batch"),
+        ({"topic": "a", "endingOffsets": "earliest"}, "would read nothing"),
         ({"topic": "a", "startingOffsets": "x"}, "invalid startingOffsets 'x'"),
         ({"topics": "a,b", "startingOffsets": "1:2"}, "neither earliest, latest nor JSON"),
         ({"topic": "a", "startingOffsets": '{"b": "1:2"}'}, "startingOffsets names persistent://public/default/b"),
-        ({"topic": "a", "startingOffsets": '{"a": [1]}'}, "not a valid serialized message id"),
-        ({"topic": "a", "startingTime": "5", "startingOffsets": "earliest"}, "both say where to begin"),
-        ({"topic": "a", "endingTime": "5", "endingOffsets": "latest"}, "both say where to end"),
-        ({"topic": "a", "startingTime": "yesterday"}, "startingTime='yesterday' is not a whole number of 0 or more"),
-        ({"topic": "a", "minPartitions": "0"}, "minPartitions='0' is not a whole number of 1 or more"),
-        ({"topic": "a", "failOnDataLoss": "maybe"}, "neither true nor false"),
+        ({"topic": "a", "startingOffsets": '{"a": [1]}'}, "is not a serialized message id"),
+        ({"topic": "a", "startingTime": "5", "startingOffsets": "earliest"}, "both set where to begin"),
+        ({"topic": "a", "endingTime": "5", "endingOffsets": "latest"}, "both set where to end"),
+        ({"topic": "a", "startingTime": "yesterday"},
+            "invalid startingTime 'yesterday': expected an integer of at"
+            " least 0"
+        ),
+        ({"topic": "a", "minPartitions": "0"}, "invalid minPartitions '0': expected an integer of at least 1"),
+        ({"topic": "a", "failOnDataLoss": "maybe"}, "expected true or false"),
         ({"topic": "a", "columns": "value,__kei"}, "did you mean __key?"),
         ({"topic": "a", "columns": ","}, "option columns is empty"),
-        ({"topic": "non-persistent://public/default/a"}, "keeps no messages"),
-        ({"topicsPattern": "a(", }, "is not a valid regular expression"),
-        ({"topicsPattern": "non-persistent://public/default/a.*"}, "must begin with persistent://"),
+        ({"topic": "non-persistent://public/default/a"}, "stores no messages"),
+        ({"topicsPattern": "a(", }, "not a regular expression"),
+        ({"topicsPattern": "non-persistent://public/default/a.*"}, "must start with persistent://"),
     ],
 )  # fmt: skip
 def test_a_wrong_read_is_refused_with_the_remedy(options: dict[str, str], message: str) -> None:
@@ -91,7 +94,7 @@ def test_a_wrong_read_is_refused_with_the_remedy(options: dict[str, str], messag
 
 
 def test_a_service_url_is_needed() -> None:
-    with pytest.raises(InvalidConfig, match=r"option service\.url is missing"):
+    with pytest.raises(InvalidConfig, match=r"option service\.url is required"):
         read_options({"topic": "a"})
 
 
@@ -106,17 +109,23 @@ def test_a_write_names_its_producers_anew_unless_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": "a", "effectivelyOnce": "true"}, "effectivelyOnce=true needs option topic, and option admin.url"),
-        ({"effectivelyOnce": "true", "admin.url": "http://h"}, "effectivelyOnce=true needs option topic"),
+        ({"topic": "a", "effectivelyOnce": "true"}, "effectivelyOnce=true requires the options topic and admin.url"),
+        ({"effectivelyOnce": "true", "admin.url": "http://h"}, "effectivelyOnce=true requires the options topic"),
         ({"topic": "a", "producer.name.prefix": " "}, "producer.name.prefix is empty"),
-        ({"topic": "a", "compression": "gzip"}, "compression='GZIP' is not one of NONE, LZ4, ZLIB, ZSTD, SNAPPY"),
-        ({"topic": "a", "minPartitions": "2"}, "option 'minPartitions' is not for writes"),
+        (
+            {"topic": "a", "compression": "gzip"},
+            "invalid compression 'GZIP': expected one of NONE, LZ4, ZLIB, ZSTD, SNAPPY",
+        ),
+        ({"topic": "a", "minPartitions": "2"}, "option 'minPartitions' is not supported for writes"),
         (
             {"magnetar.producer.blockIfQueueFull": "true"},
-            "is not passed on; magnetar.client.authPluginClassName",
+            "is not passed to the client: expected one of magnetar.client.authPluginClassName",
         ),
-        ({"magnetar.reader.receiverQueueSize": "5"}, "option 'magnetar.reader.receiverQueueSize' is not for writes"),
-        ({"magnetar.producer.batchingMaxMessages": "0"}, "is not a whole number of 1 or more"),
+        (
+            {"magnetar.reader.receiverQueueSize": "5"},
+            "option 'magnetar.reader.receiverQueueSize' is not supported for writes",
+        ),
+        ({"magnetar.producer.batchingMaxMessages": "0"}, "expected an integer of at least 1"),
     ],
 )
 def test_a_wrong_write_is_refused_with_the_remedy(options: dict[str, str], message: str) -> None:
@@ -168,9 +177,9 @@ def test_headers_and_positions_are_columns_where_they_are_wanted(
 
 
 def test_headers_cannot_be_left_out_and_named() -> None:
-    with pytest.raises(InvalidConfig, match="includeHeaders=false leaves out __messageProperties, which option"):
+    with pytest.raises(InvalidConfig, match="includeHeaders=false excludes __messageProperties, but option"):
         read_options({**URL, "topic": "a", "includeHeaders": "false", "columns": "value,__messageProperties"})
-    with pytest.raises(InvalidConfig, match="includeHeaders=false with useTopicSchema needs option columns"):
+    with pytest.raises(InvalidConfig, match="includeHeaders=false with useTopicSchema requires option columns"):
         read_options({**URL, "topic": "a", "includeHeaders": "false", "useTopicSchema": "true"})
 
 

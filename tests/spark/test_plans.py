@@ -116,7 +116,7 @@ def test_a_plan_goes_from_begin_to_finish(tables: TableClient) -> None:
 def test_of_two_drivers_that_plan_at_once_one_stops(tables: TableClient) -> None:
     one, two = store(tables, "one"), store(tables, "two")
     one.begin(plan(1))
-    with pytest.raises(RunFenced, match="driver one has taken the function over from driver two"):
+    with pytest.raises(RunFenced, match="driver one has taken over the function from driver two"):
         two.begin(plan(1))
     one.finish()
 
@@ -128,7 +128,7 @@ def test_a_driver_whose_plan_was_taken_over_cannot_finish_it(tables: TableClient
     two = store(tables, "two")
     assert two.record.open_plan == plan(1)
     assert one.is_fenced()
-    with pytest.raises(RunFenced, match="driver two has taken the function over from driver one"):
+    with pytest.raises(RunFenced, match="driver two has taken over the function from driver one"):
         one.finish()
     two.finish()
 
@@ -183,5 +183,5 @@ def test_outputs_of_one_entry_are_cut_where_they_are_too_large(tmp_path: Path) -
     assert list(cut_outputs(small, None)) == [(small, None)]
     pieces = list(cut_outputs(large, None))
     assert [len(payloads) for payloads, _ in pieces] == [2, 2, 1]
-    with pytest.raises(MessageTooLarge, match="an output of 6000016 bytes exceeds the limit"):
+    with pytest.raises(MessageTooLarge, match="output of 6000016 bytes exceeds the message limit"):
         list(cut_outputs([b"a", bytes(6_000_000)], None))

@@ -66,7 +66,7 @@ def test_a_plan_that_cuts_anew_what_was_published_is_refused(bench: Bench) -> No
     results = [bench.run(task, is_first=True) for task in bench.tasks(4)]
     [failure] = [result.failure for result in results if result.failure is not None]
     assert not failure.is_user_error
-    assert "which no plan says: the state store is older than the topics" in failure.text
+    assert "which is not in any plan: the state store is older than the topics" in failure.text
     assert "functions reset-cursor" in failure.text
 
 

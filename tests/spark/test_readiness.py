@@ -45,23 +45,25 @@ def java_home(directory: Path, version: str) -> Path:
 def test_a_java_that_is_too_old_is_named(tmp_path: Path) -> None:
     home = java_home(tmp_path / "jdk-11", "11.0.22")
     text = refusal(environment={"JAVA_HOME": str(home)})
-    assert text.startswith(f"the Java of JAVA_HOME in {home} is version 11, Spark needs 17 or newer; set JAVA_HOME")
+    assert text.startswith(
+        f"the Java from JAVA_HOME in {home} is version 11, but Spark requires 17 or newer: set JAVA_HOME"
+    )
     check_ready("local[2]", {"JAVA_HOME": str(java_home(tmp_path / "jdk-21", "21.0.8"))})
 
 
 def test_a_java_home_that_is_none_is_named(tmp_path: Path) -> None:
     text = refusal(environment={"JAVA_HOME": str(tmp_path / "nothing")})
-    assert f"JAVA_HOME says that Java is in {tmp_path / 'nothing'}" in text
+    assert f"JAVA_HOME points to {tmp_path / 'nothing'}" in text
     assert "correct JAVA_HOME" in text
 
 
 @pytest.mark.parametrize(
     ("package", "found", "wanted"),
     [
-        ("pyspark", "3.5.1", "needed is 4.0 or newer, before 5"),
-        ("pyspark", "5.0.0", "needed is 4.0 or newer, before 5"),
-        ("pandas", "3.0.1", "needed is 2.2 or newer, before 3"),
-        ("pyarrow", "17.0.0", "needed is 18 or newer"),
+        ("pyspark", "3.5.1", "but 4.0 or newer, before 5 is required"),
+        ("pyspark", "5.0.0", "but 4.0 or newer, before 5 is required"),
+        ("pandas", "3.0.1", "but 2.2 or newer, before 3 is required"),
+        ("pyarrow", "17.0.0", "but 18 or newer is required"),
     ],
 )
 def test_a_package_of_another_version_is_named(
@@ -69,14 +71,14 @@ def test_a_package_of_another_version_is_named(
 ) -> None:
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: found if name == package else real(name))
-    assert refusal() == f"{package} {found} is installed, {wanted}; pip install 'magnetar[spark]'"
+    assert refusal() == f"{package} {found} is installed, {wanted}: run pip install 'magnetar[spark]'"
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pandas", "pyarrow"])
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     real = util.find_spec
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == package else real(name))
-    assert refusal() == f"{package} is not installed; pip install 'magnetar[spark]'"
+    assert refusal() == f"{package} is not installed: run pip install 'magnetar[spark]'"
 
 
 def test_the_bounds_are_those_of_the_extra() -> None:
@@ -90,11 +92,14 @@ def test_the_bounds_are_those_of_the_extra() -> None:
 @pytest.mark.parametrize(
     ("master", "text"),
     [
-        ("mesos://a:1", "Spark master 'mesos://a:1' is not supported; give local[N], local[*], spark://host:port, "),
-        ("sc://a:1", "Spark master 'sc://a:1' is a server of Spark Connect: functions need a driver of their own"),
-        ("yarn", "HADOOP_CONF_DIR and YARN_CONF_DIR name no directory that is there: /nonexistent; set one of them"),
-        ("k8s://127.0.0.1:1", "Kubernetes does not answer (127.0.0.1:1: [Errno 111] Connection refused)"),
-        ("spark://127.0.0.1:1", "no Spark master answers (127.0.0.1:1: [Errno 111] Connection refused)"),
+        (
+            "mesos://a:1",
+            "Spark master 'mesos://a:1' is not supported: expected local[N], local[*], spark://host:port, ",
+        ),
+        ("sc://a:1", "Spark master 'sc://a:1' is a server of Spark Connect: functions require their own driver"),
+        ("yarn", "HADOOP_CONF_DIR and YARN_CONF_DIR do not name an existing directory: /nonexistent; set one of them"),
+        ("k8s://127.0.0.1:1", "Kubernetes did not answer (127.0.0.1:1: [Errno 111] Connection refused)"),
+        ("spark://127.0.0.1:1", "no Spark master answered (127.0.0.1:1: [Errno 111] Connection refused)"),
     ],
 )
 def test_a_master_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, master: str, text: str) -> None:
@@ -106,7 +111,7 @@ def test_a_master_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, ma
 def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     text = refusal(directory=tmp_path / "data" / "spark")
-    assert text.startswith(f"Spark cannot write into {tmp_path / 'data' / 'spark'}: Not a directory; ")
+    assert text.startswith(f"Spark cannot write to {tmp_path / 'data' / 'spark'}: Not a directory; ")
     assert "data: it is not a directory; " in refusal(directory=tmp_path / "data")
     directory = tmp_path / "closed"
     directory.mkdir(mode=0o500)
@@ -117,4 +122,4 @@ def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 3 * 1024**2))
     text = refusal(directory=tmp_path / "spark")
-    assert re.fullmatch(r"3 MB are free in \S+, and Spark needs 64 MB at least; make room, or .*", text)
+    assert re.fullmatch(r"only 3 MB are free in \S+, but Spark requires at least 64 MB: free some space or .*", text)

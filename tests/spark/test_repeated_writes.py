@@ -81,9 +81,9 @@ def test_a_topic_with_less_partitions_than_before_is_another_one(broker: OurBrok
     broker.create_partitioned(topic, 2)
     assert options_of(broker, topic).partitions == 2
     options = replace(options_of(broker, topic), partitions=3)
-    with pytest.raises(InvalidConfig, match=r"topic.partitions=3, and .* has 2: it is not the topic of before"):
+    with pytest.raises(InvalidConfig, match=r"topic.partitions=3, but .* has 2: the topic may have been recreated"):
         pinned(options)
-    with pytest.raises(InvalidConfig, match=r"topic.partitions=0, and .* has 2"):
+    with pytest.raises(InvalidConfig, match=r"topic.partitions=0, but .* has 2"):
         pinned(replace(options, partitions=0))
     assert pinned(replace(options, partitions=1)).partitions == 1
     assert pinned(replace(options, topic=f"{topic}-partition-1", partitions=None)).partitions == 0

@@ -73,5 +73,5 @@ def test_brokers_that_send_it_round_in_circles_are_refused(brokers: Brokers) -> 
 
 
 def test_what_is_no_address_is_said_with_the_option() -> None:
-    with pytest.raises(ConnectionLost, match=r"GET localhost/x failed: unknown url type: .*; correct option"):
+    with pytest.raises(ConnectionLost, match=r"GET localhost/x failed: unknown url type: .*: check option"):
         ask("localhost", "GET", "/x")

@@ -97,7 +97,10 @@ def test_a_function_that_is_created_again_has_no_runs_even_in_the_same_table(
 def test_what_another_version_wrote_is_said(tables: TableClient, tmp_path: Path) -> None:
     spec = make_spec(tmp_path, "newer")
     tables.put(table_of(spec.metadata), KEY, b'{"format": 2}')
-    with pytest.raises(ProtocolError, match="key __spark_runs__ of the function's state holds no runs of this version"):
+    with pytest.raises(
+        ProtocolError,
+        match="key __spark_runs__ of the function's state is not a run history that this version can read",
+    ):
         RunHistory(tables, spec).load("", 5)
 
 

@@ -208,13 +208,13 @@ def test_long_arrays_are_read_whole(kind: str) -> None:
 @pytest.mark.parametrize(
     ("definition", "why"),
     [
-        ('{"type":"record","name":"Tree","fields":[{"name":"next","type":["null","Tree"]}]}', "Tree contains itself"),
+        ('{"type":"record","name":"Tree","fields":[{"name":"next","type":["null","Tree"]}]}', "type Tree is recursive"),
         (
             '{"type":"record","name":"R","fields":[{"name":"x","type":"strange"}]}',
             "not a valid Avro definition: KeyError",
         ),
         ("[", "is not a valid Avro definition"),
-        ('{"type":"array","items":"null"}', "array whose items take no bytes"),
+        ('{"type":"array","items":"null"}', "array with zero-byte items"),
     ],
 )
 def test_a_schema_that_cannot_become_columns_is_refused(definition: str, why: str) -> None:
@@ -223,7 +223,7 @@ def test_a_schema_that_cannot_become_columns_is_refused(definition: str, why: st
 
 
 def test_a_column_that_avro_has_not_is_refused_by_name() -> None:
-    with pytest.raises(SchemaSerializationError, match="'total sum' of Row has a name that Avro has not"):
+    with pytest.raises(SchemaSerializationError, match="'total sum' of Row is not a valid Avro name"):
         definition_of([pa.field("total sum", pa.int32())])
-    with pytest.raises(SchemaSerializationError, match=r"column by_number is map<int32.*cast it"):
+    with pytest.raises(SchemaSerializationError, match=r"column by_number has type map<int32.*cast it"):
         definition_of([pa.field("by_number", map_of(pa.int32(), pa.int32()))])

@@ -196,7 +196,7 @@ def test_declared_columns_are_checked_and_read(spark: SparkSession, cluster: Bro
     frame = load(spark.read.schema("__key BINARY, text STRING, id STRING"), cluster, orders)
     assert frame.columns == ["__key", "text", "id"]
     assert sorted(row["id"] for row in frame.collect()) == ["0", "1", "2", "3", "4"]
-    with pytest.raises(Exception, match=r"column txt is in no schema of .*; did you mean text\?"):
+    with pytest.raises(Exception, match=r"column txt is not in any schema version of .*: did you mean text\?"):
         load(spark.read.schema("txt STRING"), cluster, orders).collect()
 
 

@@ -241,10 +241,10 @@ def test_rows_are_written_by_the_schema_that_a_topic_has(
             name: values[place] for name, (_, values) in DECLARED.items()
         }
     for change, why in (
-        ({"id": [None, 1]}, "column id is null in 1 rows, and the topic's schema wants a value"),
-        ({"id": [2**31, 1]}, "column id is int64, and cannot be int32"),
-        ({"kind": ["C", "A"]}, "column kind is 'C', and the topic's schema has A, B"),
-        ({"code": [b"abc", b"ab"]}, "column code has 3 bytes, and the topic's schema wants 2"),
+        ({"id": [None, 1]}, "column id is null in 1 rows, but the topic's schema requires a value"),
+        ({"id": [2**31, 1]}, "column id has type int64 and cannot be read as int32"),
+        ({"kind": ["C", "A"]}, "column kind is 'C', but the topic's schema allows only A, B"),
+        ({"code": [b"abc", b"ab"]}, "column code has 3 bytes, but the topic's schema requires 2"),
         ({"tags": [["x", None], []]}, r"column tags\[\] is null in 1 rows"),
         ({"place": [{"n": None, "m": 0.5}, None]}, "column place is null in 1 rows"),
     ):
@@ -263,22 +263,24 @@ def test_what_cannot_be_written_is_refused_by_name(broker: SmallLedgers, topic: 
         with pytest.raises(InvalidConfig, match=match):
             writer(broker, topic, schema, kind)
 
-    refused(SHOWN, "XML", "outputSchema='XML' is not one of AVRO, JSON")
-    refused(StructType().add("__key", "string"), "AVRO", "makes values of columns, and there are none")
+    refused(SHOWN, "XML", "invalid outputSchema 'XML': expected one of AVRO, JSON")
+    refused(StructType().add("__key", "string"), "AVRO", "writes columns as values, but the DataFrame has none")
     refused(
         StructType().add("a", "long").add("__eventtime", "timestamp"), "AVRO", "column __eventtime cannot be written"
     )
-    refused(StructType().add("a b", "long"), "AVRO", "has a name that Avro has not")
-    refused(StructType().add("a", BinaryType()), "JSON", "column a is binary, which JSON has not")
-    refused(StructType().add("a", "decimal(10,2)"), "JSON", "column a is decimal.*outputSchema=AVRO")
+    refused(StructType().add("a b", "long"), "AVRO", "is not a valid Avro name")
+    refused(StructType().add("a", BinaryType()), "JSON", "column a has type binary, which JSON does not support")
+    refused(StructType().add("a", "decimal(10,2)"), "JSON", "column a has type decimal.*outputSchema=AVRO")
     plain = MagnetarSource({"service.url": broker.service_url, "topic": topic})
-    with pytest.raises(InvalidConfig, match="give outputSchema=AVRO or JSON"):
+    with pytest.raises(InvalidConfig, match="set outputSchema to AVRO or JSON"):
         plain.writer(SHOWN, overwrite=False)
-    with pytest.raises(SchemaSerializationError, match="column share is nan, and JSON has neither NaN nor Infinity"):
+    with pytest.raises(
+        SchemaSerializationError, match="column share is nan, but JSON supports neither NaN nor Infinity"
+    ):
         write(broker, topic, StructType().add("share", "double"), "JSON", {"share": [1.0, math.nan]})
     days = StructType().add("t", "interval day to second")
     with pytest.raises(
-        SchemaSerializationError, match=r"column t has an interval of 86400 s, and .* times of day only"
+        SchemaSerializationError, match=r"column t has an interval of 86400 s, but .* only times of day"
     ):
         write(broker, f"{topic}-times", days, "AVRO", {"t": [timedelta(0), timedelta(days=1)]})
 

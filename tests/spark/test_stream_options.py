@@ -45,23 +45,26 @@ def test_limits_are_those_of_kafka_and_pulsar() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"}, "is more than maxOffsetsPerTrigger=5"),
-        ({"maxTriggerDelay": "5s"}, "ends the waiting for minOffsetsPerTrigger; give it too"),
+        ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"}, "exceeds maxOffsetsPerTrigger=5"),
+        ({"maxTriggerDelay": "5s"}, "maxTriggerDelay requires minOffsetsPerTrigger: set both"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "'soon': expected a time such as 500ms"),
-        ({"maxOffsetsPerTrigger": "0"}, "is not a whole number of 1 or more"),
-        ({"endingOffsets": "latest"}, "'endingOffsets' is not for streams, which have no end"),
+        ({"maxOffsetsPerTrigger": "0"}, "expected an integer of at least 1"),
+        ({"endingOffsets": "latest"}, "'endingOffsets' is not supported by streams, which have no end"),
         ({"predefinedSubscription": ""}, "predefinedSubscription is empty"),
         ({"subscriptionPrefix": " "}, "subscriptionPrefix is empty"),
-        ({"kafka.bootstrap.servers": "h:9092"}, "give service.url, for example"),
-        ({"kafka.group.id": "g"}, "give predefinedSubscription"),
-        ({"includeHeaders": "yes"}, "includeHeaders='yes' is neither true nor false"),
-        ({"magnetar.client.keepAliveInterval": "1"}, "is not passed on; magnetar.client.authPluginClassName"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "use service.url, for example"),
+        ({"kafka.group.id": "g"}, "use predefinedSubscription"),
+        ({"includeHeaders": "yes"}, "invalid includeHeaders 'yes': expected true or false"),
+        (
+            {"magnetar.client.keepAliveInterval": "1"},
+            "is not passed to the client: expected one of magnetar.client.authPluginClassName",
+        ),
         ({"startingOffsetsByTimestamp": "5"}, "expected JSON of topic -> milliseconds"),
-        ({"startingOffsetsByTimestamp": '{"in": {"a": 1}}'}, "names partition 'a' of in; partitions are 0, 1"),
+        ({"startingOffsetsByTimestamp": '{"in": {"a": 1}}'}, "names partition 'a' of in: expected 0, 1"),
         ({"startingOffsetsByTimestamp": '{"in": {"0": "soon"}}'}, "'soon': expected milliseconds"),
         ({"startingOffsets": '{"in": {"0": "1"}}'}, "'1': expected earliest, latest"),
-        ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "both say where to begin"),
-        ({"subscribe": "other"}, "exactly one of topic, topics and topicsPattern is needed"),
+        ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "both set where to begin"),
+        ({"subscribe": "other"}, "exactly one of topic, topics and topicsPattern must be set"),
     ],
 )
 def test_a_wrong_stream_is_refused_with_the_remedy(given: dict[str, str], message: str) -> None:
@@ -88,7 +91,7 @@ def test_the_names_of_kafka_are_taken_with_a_hint(caplog: pytest.LogCaptureFixtu
         assert stream_options({**URL, "subscribePattern": "in.*"}).read.pattern == "in.*"
         assigned = stream_options({**URL, "assign": '{"in": [1, 0]}'}).read.topics
     assert [name.text for name in assigned] == [f"{IN}-partition-1", f"{IN}-partition-0"]
-    assert "option subscribe means topics here; both are taken" in caplog.text
+    assert "option subscribe is an alias of topics; both are accepted" in caplog.text
     with pytest.raises(InvalidConfig, match=r"expected JSON of topic -> partitions"):
         stream_options({**URL, "assign": "in"})
 
@@ -112,13 +115,17 @@ def test_settings_are_passed_to_clients_and_readers(owner: str) -> None:
 def test_a_secret_that_is_given_twice_is_not_shown() -> None:
     with pytest.raises(InvalidConfig) as error:
         options(**{"auth.plugin": "token", "auth.params": "hush", "pulsar.client.authParams": "hush"})
-    assert "is given twice" in str(error.value)
+    assert "is set twice" in str(error.value)
     assert "hush" not in str(error.value)
 
 
 def test_limits_are_refused_where_pyspark_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming_options, "has_read_limits", lambda: False)
-    with pytest.raises(InvalidConfig, match=r"maxOffsetsPerTrigger needs pyspark 4\.2 or newer, [\d.]+ is installed"):
+    with pytest.raises(
+        InvalidConfig,
+        match=r"maxOffsetsPerTrigger requires pyspark 4\.2 or newer, but [\d.]+ is"
+        r" installed",
+    ):
         options(maxOffsetsPerTrigger="5")
     options()
 

@@ -57,7 +57,7 @@ def test_places_come_back_from_a_checkpoint(places: dict[str, Place]) -> None:
 
 @pytest.mark.parametrize("record", [{TOPIC: 5}, {TOPIC: "5"}, {TOPIC: {"0": "latest"}}, {TOPIC: {"zero": "1:2"}}])
 def test_an_offset_of_another_source_is_refused(record: dict[str, object]) -> None:
-    with pytest.raises(InvalidConfig, match="give each one its own checkpointLocation"):
+    with pytest.raises(InvalidConfig, match="set a separate checkpointLocation for each query"):
         from_json(record)
 
 

@@ -166,7 +166,7 @@ def test_exactly_once_that_is_demanded_is_refused_for_a_plan_that_may_differ(
     load: Load, cluster: Broker, tmp_path: Path
 ) -> None:
     frame = load().select("value").repartition(2)
-    with pytest.raises(Exception, match="does not ensure: it has the operator Repartition; set sortBy="):
+    with pytest.raises(Exception, match="does not guarantee: it has the operator Repartition; set sortBy="):
         write(frame, cluster, own_name("demanded"), tmp_path, effectivelyOnce="true")
 
 

@@ -115,7 +115,7 @@ def test_rows_that_are_sorted_by_a_key_may_come_in_any_order(cluster: Broker, to
     options = options_of(cluster, topic, sortBy="value")
     assert write(options, 0, rows) == Written(3_000, 0)
     assert write(options, 0, rows[::-1]) == Written(0, 3_000)
-    with pytest.raises(InvalidConfig, match="1 of 3 rows have the same value as another of their task"):
+    with pytest.raises(InvalidConfig, match="1 of 3 rows have the same value as another row of their task"):
         write(options, 1, [b"1", b"2", b"1"])
     assert Counter(stored(cluster, topic)) == Counter(rows)
 
@@ -129,7 +129,7 @@ def test_a_key_is_checked_and_columns_for_sorting_are_dropped() -> None:
         list(sorted_rows([pa.record_batch({"id": pa.array([None], pa.int64())})], ["id"]))
     with pytest.raises(InvalidConfig, match="exceed 8 bytes"):
         list(sorted_rows(batches, ["id"], max_bytes=8))
-    with pytest.raises(InvalidConfig, match="sortBy names 'key', and the DataFrame has value"):
+    with pytest.raises(InvalidConfig, match="sortBy names 'key', but the DataFrame only has value"):
         check_sort_columns([("value", "string")], ["key"])
-    with pytest.raises(InvalidConfig, match="which is double; cast it"):
+    with pytest.raises(InvalidConfig, match="of type double: cast it"):
         check_sort_columns([("x", "double")], ["x"])

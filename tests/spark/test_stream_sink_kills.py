@@ -29,7 +29,7 @@ ROWS, PER_ENTRY, PARTITIONS, LIMIT, KILLS = 40_000, 50, 2, 2_000, 4
 BATCHES = ROWS // LIMIT
 STARTS = 10
 TOPICS = ("straight", "shuffled", "loose")
-WARNING = "rows are written to persistent://public/default/loose at least once"
+WARNING = "writing rows to persistent://public/default/loose at least once"
 
 STREAMS = f"""
 import sys, time

@@ -293,5 +293,5 @@ def test_a_plan_that_cuts_anew_what_was_published_behind_the_first_segment_is_re
     for begin in (BEFORE + 2, BEFORE - 2):
         failure = run(begin, LEDGER_ENTRIES - 1)
         assert failure.startswith("producer ~1/")
-        assert "which no plan says: the state store is older than the topics" in failure
+        assert "which is not in any plan: the state store is older than the topics" in failure
     assert run(BEFORE + 3, LEDGER_ENTRIES - 1) == ""

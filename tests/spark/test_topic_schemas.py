@@ -174,13 +174,13 @@ def test_declared_columns_are_a_choice_in_any_order(client: pulsar.Client, topic
         {"items": [{"price": 2.0}], "__topic": topic, "id": "7"}
     ]
     assert rows(source(), declared(__topic="string")) == [{"__topic": topic}]
-    with pytest.raises(InvalidConfig, match=r"column txt is in no schema of .*; did you mean text\?"):
+    with pytest.raises(InvalidConfig, match=r"column txt is not in any schema version of .*: did you mean text\?"):
         rows(source(), declared(txt="string"))
-    with pytest.raises(InvalidConfig, match=r"column items is list<.* and cannot be bool"):
+    with pytest.raises(InvalidConfig, match=r"column items has type list<.* and cannot be read as bool"):
         rows(source(), declared(items="boolean"))
     with pytest.raises(InvalidConfig, match="column __publishTime is timestamp"):
         rows(source(), declared(id="long", __publishTime="string"))
-    with pytest.raises(InvalidConfig, match="columns names 'txt'; there are"):
+    with pytest.raises(InvalidConfig, match="unknown column 'txt' in option columns: expected"):
         source(columns="txt").schema()
 
 
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_names_topic_message_and_remedy(
     assert "\n" not in said
     assert topic in said
     assert "mode=PERMISSIVE" in said
-    assert "the newest version, as it names none" in said
+    assert "the newest version (the message has no version)" in said
     assert re.search(r"message \d+:\d+:\S+ cannot be read", said)
     found = rows(source(mode="permissive", columns="id,text,__key"))
     assert [row["id"] for row in found] == [0, 1, 2, 3, 4, None, None, 2]
@@ -246,7 +246,7 @@ def test_a_version_that_is_gone_is_named(broker: SmallLedgers, client: pulsar.Cl
     reader = source().reader(columns)
     broker.delete(topic)
     send(client, topic, StringSchema(), ["text"])
-    with pytest.raises(InvalidConfig, match=r"the values of .* are no records, but string"):
+    with pytest.raises(InvalidConfig, match=r"the values of .* are not records but string"):
         source().reader(columns)
     fresh = source().reader(declared(value="string"))
     [partition] = fresh.partitions()
@@ -259,7 +259,7 @@ def test_topics_with_different_schemas_need_to_be_allowed(client: pulsar.Client,
     send(client, f"{topic}-a", AvroSchema(Small), [Small(id=1)])
     send(client, f"{topic}-b", JsonSchema(Wide), [Wide(id=2, ratio=0.5)])
     both = {"topics": f"{topic}-a,{topic}-b"}
-    with pytest.raises(InvalidConfig, match=r"have different schemas; .*allowDifferentTopicSchemas=true"):
+    with pytest.raises(InvalidConfig, match=r"have different schemas: .*allowDifferentTopicSchemas=true"):
         source(**both).schema()
     with pytest.raises(InvalidConfig, match="have different schemas"):
         rows(source(**both), declared(id="long"))
@@ -268,7 +268,7 @@ def test_topics_with_different_schemas_need_to_be_allowed(client: pulsar.Client,
     assert [row["value"] for row in rows(allowed)] == [b"\x02", rows(allowed)[1]["value"]]
     assert json.loads(rows(allowed)[1]["value"]) == {"id": 2, "ratio": 0.5}
     assert [row["id"] for row in rows(allowed, declared(id="long", __topic="string"))] == [1, 2]
-    with pytest.raises(InvalidConfig, match=r"column ratio is in no schema of .*-a"):
+    with pytest.raises(InvalidConfig, match=r"column ratio is not in any schema version of .*-a"):
         rows(allowed, declared(id="long", ratio="float"))
     send(client, f"{topic}-c", AvroSchema(Small), [Small(id=3)])
     assert [row["id"] for row in rows(source(topics=f"{topic}-a,{topic}-c"))] == [1, 3]
@@ -295,12 +295,12 @@ def test_messages_without_a_value_have_nulls(
 def test_schemas_of_any_depth_are_refused(broker: SmallLedgers, topic: str, source: Any) -> None:
     tree = {"type": "record", "name": "Tree", "fields": [{"name": "next", "type": ["null", "Tree"]}]}
     register(broker, topic, SchemaInfo(pb.Schema.Avro, json.dumps(tree).encode()))
-    with pytest.raises(InvalidConfig, match=r"Tree contains itself, .*leave useTopicSchema out"):
+    with pytest.raises(InvalidConfig, match=r"Tree is recursive, .*omit useTopicSchema"):
         source().schema()
     other = f"{topic}-other"
     taken = {"type": "record", "name": "Taken", "fields": [{"name": "__key", "type": "string"}]}
     register(broker, other, SchemaInfo(pb.Schema.Avro, json.dumps(taken).encode()))
-    with pytest.raises(InvalidConfig, match="field __key of the schema is called as a column of messages"):
+    with pytest.raises(InvalidConfig, match="schema field __key has the same name as a message column"):
         source(topics=other).schema()
 
 
@@ -352,8 +352,8 @@ def test_what_no_schema_means_by_mistake_is_told_and_not_shown(broker: SmallLedg
     wrong = {
         b"\x02\xff\x02": "not valid UTF-8",
         b"\x02a" + most: "timestamp",
-        b"\xfe\xff\x03a\x02": "bytes are announced",
-        b"\x02a\x02\x02": "left behind",
+        b"\xfe\xff\x03a\x02": "exceeds the remaining",
+        b"\x02a\x02\x02": "unexpected bytes after the value",
         b"": "ends inside a number",
     }
     for number, (payload, why) in enumerate(wrong.items()):
@@ -378,7 +378,7 @@ def test_a_registry_asks_again_while_a_broker_is_away() -> None:
     registry = SchemaRegistry(Away(), 30)  # type: ignore[arg-type]
     assert registry.of_version(topic, bytes(8)).kind == pb.Schema.String
     assert registry.of_version(topic, bytes(8)).kind == pb.Schema.String  # not asked for again
-    with pytest.raises(SchemaSerializationError, match="has no version 0x01"):
+    with pytest.raises(SchemaSerializationError, match="no longer has version 0x01"):
         registry.of_version(topic, b"\x01")
     answers.append(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost):
@@ -408,14 +408,14 @@ def test_values_that_nobody_asks_for_are_not_decoded(
 
 def test_columns_are_chosen_in_one_place(client: pulsar.Client, topic: str, source: Any) -> None:
     send(client, topic, AvroSchema(Small), [Small(id=1)])
-    with pytest.raises(InvalidConfig, match=r"option columns and \.schema\(…\) choose different columns"):
+    with pytest.raises(InvalidConfig, match=r"option columns and \.schema\(…\) select different columns"):
         rows(source(columns="id,__key"), declared(id="long"))
 
 
 def test_options_of_schemas_need_them(broker: SmallLedgers, topic: str) -> None:
     plain = {"service.url": broker.service_url, "topic": topic}
     for option in ({"mode": "PERMISSIVE"}, {"allowDifferentTopicSchemas": "true"}):
-        with pytest.raises(InvalidConfig, match="give useTopicSchema=true too"):
+        with pytest.raises(InvalidConfig, match="set useTopicSchema=true as well"):
             MagnetarSource({**plain, **option}).schema()
     with pytest.raises(InvalidConfig, match="mode='SKIP' is not one of FAILFAST, PERMISSIVE"):
         MagnetarSource({**plain, "useTopicSchema": "true", "mode": "skip"}).schema()

@@ -243,7 +243,7 @@ def test_what_retention_has_taken_before_it_was_read_is_a_loss(
     query.batch()
     put(broker, topic, 5, 20)
     assert broker.trim(topic)
-    with pytest.raises(DataLoss, match=r"is next: messages in between may be lost.*; set failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match=r"is next: the messages between them may be lost.*; set failOnDataLoss=false"):
         query.batch()
     lenient = begin(topic=topic, failOnDataLoss="false")
     lenient.place = query.place
@@ -259,7 +259,7 @@ def test_two_lives_of_one_name_are_told_apart(broker: SmallLedgers, topic: str, 
     strict, lenient = (begin(**what, failOnDataLoss=flag) for flag in ("true", "false"))
     assert strict.batch() == lenient.batch() == numbered(5)
     broker.delete(topic)
-    with pytest.raises(DataLoss, match="does not exist any more"):
+    with pytest.raises(DataLoss, match="no longer exists"):
         strict.batch()
     before = strict.place
     assert lenient.batch() == []
@@ -354,7 +354,7 @@ def test_a_subscription_has_one_query(
     monkeypatch.setattr(watch, "BUSY_TIMEOUT_S", 0.1)
     with Client(broker.service_url) as client:
         client.subscribe(topic, "spark")
-        with pytest.raises(ConsumerBusy, match="give each its own predefinedSubscription"):
+        with pytest.raises(ConsumerBusy, match="set a separate predefinedSubscription for each query"):
             begin(topic=topic, predefinedSubscription="spark").batch()
 
 

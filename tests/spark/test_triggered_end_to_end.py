@@ -60,4 +60,4 @@ def test_a_function_runs_by_itself_and_its_runs_are_shown_after_a_restart(tmp_pa
         create(server, "self", code, "process", "--runtime", "spark").ok()
         assert listed(server) == []
         create(server, "plain", code, "process").ok()
-        functions(server, "runs", "--name", "plain").refused("does not work in runs")
+        functions(server, "runs", "--name", "plain").refused("has no runs")

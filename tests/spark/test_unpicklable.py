@@ -30,6 +30,7 @@ def test_what_cannot_be_pickled_is_named_in_one_line_with_the_remedy(lab: Lab) -
     end = lab.run(function)
     assert (end.stage, end.is_user_error) == ("failed", True)
     assert reason_of(end.error) == (
-        "what user_code.process gives to Spark cannot be pickled: Could not serialize object: TypeError: cannot pickle"
-        " '_thread.lock' object; make it inside of what Spark calls"
+        "cannot pickle an object that user_code.process passes to Spark: Could not serialize object: TypeError: cannot"
+        " pickle"
+        " '_thread.lock' object; create the object inside the function that Spark calls"
     )

@@ -31,8 +31,8 @@ async def test_id_of_a_living_worker_is_refused(cluster: Cluster, broker: Broker
     living = cluster.service
     config = worker_config(broker, tmp_path / "twin", living.config.functions_namespace, living.worker_id)
     assert await refusal(config) == (
-        f"worker id {living.worker_id} is taken by the worker on {living.worker_url};"
-        " give this one another --worker-id, or stop that one first"
+        f"worker id {living.worker_id} is already used by the worker on {living.worker_url}: choose another"
+        " --worker-id, or stop that worker first"
     )
     assert len((await cluster.http.get("/admin/v2/worker/cluster")).json()) == 1
 
@@ -48,8 +48,9 @@ async def test_namespace_of_pulsars_own_workers_is_refused(cluster: Cluster, bro
         ConsumerConfig(type="Failover", name=name, properties={"id": name}),
     )
     assert await refusal(worker_config(broker, tmp_path / "ours", namespace)) == (
-        f"{namespace} is used by Apache Pulsar's own function workers (worker c-standalone-fw-localhost-8080 is there);"
-        " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
+        f"{namespace} is used by Apache Pulsar's own function workers (worker c-standalone-fw-localhost-8080 is"
+        " registered): set a separate namespace for this cluster, such as `pulsarFunctionsNamespace: public/magnetar`,"
+        " in --config"
     )
     await consumer.close()
 
@@ -62,8 +63,9 @@ async def test_namespace_of_a_living_worker_of_pulsar_is_refused(apache_pulsar: 
         pytest.skip(f"the Apache Pulsar at {apache_pulsar.web_url} runs no functions worker")
     (member,) = members.json()
     assert await refusal(worker_config(apache_pulsar, tmp_path, "public/functions")) == (
-        f"public/functions is used by Apache Pulsar's own function workers (worker {member['workerId']} is there);"
-        " give this cluster a namespace of its own, such as `pulsarFunctionsNamespace: public/magnetar`, in --config"
+        f"public/functions is used by Apache Pulsar's own function workers (worker {member['workerId']} is"
+        " registered): set a separate namespace for this cluster, such as `pulsarFunctionsNamespace: public/magnetar`,"
+        " in --config"
     )
 
 
@@ -72,7 +74,7 @@ def test_functions_of_pulsars_workers_are_seen_when_these_are_away() -> None:
         functionDetails=FunctionDetails(name="theirs"),
         packageLocation=PackageLocationMetaData(packagePath="public/default/theirs/1234-fn.jar"),
     )
-    with pytest.raises(MagnetarError, match=r"it holds the function theirs"):
+    with pytest.raises(MagnetarError, match=r"it contains the function theirs"):
         check_namespace("public/functions", {}, [theirs])
     theirs.packageLocation.packagePath = "package-" + "0" * 64
     check_namespace("public/functions", {}, [theirs])
@@ -85,7 +87,7 @@ async def test_broker_that_is_not_there_is_named_with_the_remedy(broker: Broker,
     urls[which] = urls[which].rsplit(":", 1)[0] + ":1"
     config = WorkerConfig(data_dir=tmp_path, worker_port=0, **urls)  # type: ignore[arg-type]
     text = await refusal(config)
-    assert text.startswith(f"no broker answers at {urls[which]}: ")
+    assert text.startswith(f"no broker answered at {urls[which]}: ")
     assert text.endswith(f"; start one (magnetar broker) or correct --{which.replace('_', '-')}")
     assert "\n" not in text
 

@@ -99,7 +99,8 @@ async def test_functions_sources_and_sinks_do_not_see_each_other(cluster: Cluste
 
 def clash_of(title: str, name: str, there: str) -> str:
     return (
-        f"{title} {name} already exists: a {there} has this name, and no two of all kinds have the same; choose another"
+        f"{title} {name} already exists: a {there} already has this name, and names must be unique across functions,"
+        " sources and sinks; choose another name"
     )
 
 
@@ -168,7 +169,7 @@ async def test_secrets_are_hidden_and_stay_when_they_come_back_hidden(cluster: C
         ({"configs": {**configs, "token": "***"}}, f"configs.token is ***, {kept}"),
         ({"secrets": {"tokem": "x"}}, "secrets: unknown field tokem: did you mean token?"),
         ({"secrets": {"token": {"path": "x"}}}, "secrets.token must be a string"),
-        ({"className": "a.B"}, "className a.B is not the class of the installed sink http; leave it out"),
+        ({"className": "a.B"}, "className a.B is not the class of the installed sink http: omit it"),
     ):
         refused = await cluster.deploy_connector("PUT", "sinks", "snk", wrong)
         assert (refused.status_code, refused.json()) == (400, {"reason": reason})

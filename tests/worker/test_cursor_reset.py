@@ -111,7 +111,7 @@ async def test_no_cursor_moves_when_somebody_has_changed_the_function_meanwhile(
     meanwhile: Callable[[World], Awaitable[None]],
 ) -> None:
     world = World(meanwhile)
-    with pytest.raises(RequestRefused, match="it was changed meanwhile: its cursors were not moved") as refused:
+    with pytest.raises(RequestRefused, match="was changed during the reset, so its cursors were not moved") as refused:
         await world.reset.run(NAME, START)
     assert (refused.value.status, world.moved, world.states()) == (409, [], {RUNNING})
 
@@ -121,7 +121,7 @@ async def test_the_next_function_of_that_name_keeps_its_cursors(
     meanwhile: Callable[[World], Awaitable[None]],
 ) -> None:
     world = World(meanwhile)
-    with pytest.raises(RequestRefused, match="it was changed meanwhile"):
+    with pytest.raises(RequestRefused, match="was changed during the reset"):
         await world.reset.run(NAME, START)
     assert world.moved == []
     assert world.record is None or world.record == created("another")
@@ -139,7 +139,7 @@ async def test_a_function_that_stays_stopped_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cursor_reset, "_POLL_S", 0.0)
     world = World(nothing)
     world.refusals = 100
-    with pytest.raises(RequestRefused, match=r"t/n/f stays stopped: .*out of date.*; start it"):
+    with pytest.raises(RequestRefused, match=r"t/n/f remains stopped: .*out of date.*; start it"):
         await world.reset.run(NAME, START)
 
 

@@ -18,7 +18,7 @@ async def test_a_broker_that_stays_away_is_named_when_the_time_is_over() -> None
         async with deadline.bound():
             await deadline.ask(ask)
     assert caught.value.status == 503
-    text = "nothing was changed within 0.05 s: GET http://b/tenants: refused; repeat the request later"
+    text = "nothing was changed within 0.05 s: GET http://b/tenants: refused; retry the request later"
     assert str(caught.value) == text
     assert deadline.remaining_s == 0
 
@@ -51,6 +51,6 @@ async def test_a_refusal_is_no_absence() -> None:
 
 async def test_a_step_that_hangs_is_ended() -> None:
     deadline = Deadline(0.02)
-    with pytest.raises(RequestRefused, match=r"^nothing was changed within 0\.02 s: the broker takes long"):
+    with pytest.raises(RequestRefused, match=r"^nothing was changed within 0\.02 s: the broker is slow"):
         async with deadline.bound():
             await asyncio.sleep(60)

@@ -82,8 +82,8 @@ async def test_what_does_not_come_up_is_rolled_back_and_earlier_versions_come_ba
 async def test_refusals_of_a_rollback_say_why(cluster: Cluster) -> None:
     await cluster.create("f", GOOD % "", inputs=[cluster.topic("in")], runtimeEnv="thread")
     for path, status, reason in (
-        ("f/rollback?toVersion=0", 400, "version 0 of f is the one that is deployed; nothing to roll back"),
-        ("f/rollback?toVersion=7", 400, "version 7 of f is not kept; earlier versions that are: none"),
+        ("f/rollback?toVersion=0", 400, "version 0 of f is already deployed: nothing to roll back"),
+        ("f/rollback?toVersion=7", 400, "version 7 of f was not retained: earlier versions available: none"),
         ("f/rollback", 400, "toVersion: Field required"),
         ("none/rollback?toVersion=0", 404, "Function none doesn't exist"),
     ):
@@ -97,4 +97,4 @@ async def test_refusals_of_a_rollback_say_why(cluster: Cluster) -> None:
         assert answer.status_code == 503
         assert "This worker has no state store; set stateStorageServiceUrl" in answer.json()["reason"]
     asked = await cluster.http.get("/admin/v3/functions/public/default/f/deployment?version=3")
-    assert (asked.status_code, asked.json()["reason"]) == (400, "there is no version 3; the newest is 1")
+    assert (asked.status_code, asked.json()["reason"]) == (400, "version 3 does not exist: the newest version is 1")

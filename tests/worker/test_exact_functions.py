@@ -98,7 +98,7 @@ async def test_cursors_stay_while_somebody_consumes_the_inputs(server: Server, f
         zombie = await client.subscribe(f"{TOPICS}{name}-in", f"public/default/{name}", still_there)
         refused = await asyncio.to_thread(call, *reset, admin_url=server.web_url)
         assert refused.code != 0
-        assert "still has the consumer zombie, whose worker may hang" in refused.err
+        assert "still has consumer zombie, whose worker may hang" in refused.err
         await zombie.close()
         (await asyncio.to_thread(call, *reset, admin_url=server.web_url)).ok()
         await arrived(client, f"{TOPICS}{name}-out", 10)
@@ -118,7 +118,7 @@ async def test_a_partitioned_input_is_reset_by_position_of_one_partition(server:
         await arrived(client, f"{TOPICS}{name}-out", 21)
         where = f"{position.ledger_id}:{position.entry_id}"
         ambiguous = call("functions", "reset-cursor", "--name", name, "--message-id", where, admin_url=server.web_url)
-        ambiguous.refused("could be of 2 topics or partitions")
+        ambiguous.refused("could belong to any of 2 topics or partitions")
         reset = ("functions", "reset-cursor", "--name", name, "--message-id", f"{where}:1")
         (await asyncio.to_thread(call, *reset, admin_url=server.web_url)).ok()
         await arrived(client, f"{TOPICS}{name}-out", 22)

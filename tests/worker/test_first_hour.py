@@ -80,7 +80,7 @@ async def test_trigger_of_a_function_that_does_not_run_says_so_at_once(cluster: 
     assert (await cluster.post("off/stop")).status_code == 204
     stopped = (
         408,
-        "Function off is not running: it is stopped; the message waits in its input until it is started",
+        "Function off is stopped: the message remains in its input until the function is started",
         "",
     )
     assert await trigger(cluster, "off", "a") == stopped

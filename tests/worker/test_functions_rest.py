@@ -218,7 +218,7 @@ def files_below(directory: Path) -> list[Path]:
             "className f.F: class F has no method process(self, input, context)",
         ),
         ({"f.py": b""}, {}, "the package is empty: expected a .py, .zip or .whl file with the function"),
-        ({"f.txt": b"x"}, {}, "the package f.txt is not a .py, .zip, .whl file; give one of these"),
+        ({"f.txt": b"x"}, {}, "invalid package f.txt: expected a .py, .zip, .whl file"),
         ({"f.zip": b"no zip"}, {}, "the package f.zip is not a readable zip file: File is not a zip file"),
         ({}, {"className": "f.F", "py": "f.py"}, "Function package is not provided"),
         ({"f.py": b"x"}, {"inputs": ["a/b"]}, "Input topic a/b is invalid"),
@@ -330,6 +330,6 @@ async def test_a_limit_of_cpu_time_is_refused_where_no_group_can_be_made(
     source, inputs = "def process(x): return x", [cluster.topic("in")]
     refused = await cluster.create("held", source, inputs=inputs, resources={"cpu": 0.5})
     assert refused.status_code == 400
-    assert "resources.cpu: not on the machine of worker" in refused.json()["reason"]
+    assert "resources.cpu is not supported on the machine of worker" in refused.json()["reason"]
     assert "nothing was delegated; leave resources.cpu out" in refused.json()["reason"]
     (await cluster.create("held", source, inputs=inputs, resources={"cpu": 1.0})).raise_for_status()

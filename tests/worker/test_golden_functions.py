@@ -53,7 +53,7 @@ DIFFERENT: dict[int, tuple[int, Any]] = {
     143: (200, "from file!"),
     161: (
         408,
-        {"reason": "Function ex is not running: it is stopped; the message waits in its input until it is started"},
+        {"reason": "Function ex is stopped: the message remains in its input until the function is started"},
     ),
     238: (400, {"reason": "Corrupt Function MetaData: the part functionMetaData is missing"}),
 }

@@ -80,7 +80,7 @@ async def test_what_the_leader_refuses_is_refused_with_its_words() -> None:
 
 @pytest.mark.parametrize(
     ("leader", "reason"),
-    [(None, "no worker leads"), (ME, "this worker is about to lead"), (OTHER, "busy")],
+    [(None, "no worker is the leader"), (ME, "this worker is not ready to lead yet"), (OTHER, "busy")],
 )
 async def test_without_a_leader_it_ends_with_503_and_the_reason(leader: Member | None, reason: str) -> None:
     work, _ = await hand_over(lambda request: httpx.Response(500, content=json.dumps({"reason": "busy"})), leader, 0.3)

@@ -46,7 +46,7 @@ async def test_a_trigger_of_a_pattern_asks_for_the_topic(cluster: Cluster) -> No
     assert answer.status_code == 204, answer.text
     answer = await cluster.http.post(f"{path}/trigger", files={"data": (None, b"x")})
     assert answer.status_code == 400
-    assert f"reads the pattern {base}-.*; name one of its input topics as topic" in answer.json()["reason"]
+    assert f"reads the pattern {base}-.*: set topic to one of its input topics" in answer.json()["reason"]
     answer = await cluster.http.post(f"{path}/trigger", files={"data": (None, b"x"), "topic": (None, out.encode())})
     assert (answer.status_code, "unidentified topic" in answer.text) == (400, True)
     topic = f"{base}-new".encode()  # which joins by this
@@ -77,9 +77,9 @@ async def test_cursors_of_a_pattern_are_reset_by_topic(cluster: Cluster) -> None
     there = {"messageId": {"ledgerId": position.ledger_id, "entryId": position.entry_id}}
     everything = {"messageId": {"ledgerId": -1, "entryId": -1}}
     for target, reason in (
-        (there, f"could be of any topic of the pattern {base}-.*; name the input (topic), or reset by time"),
+        (there, f"could belong to any topic that matches {base}-.*: specify the input (topic) or reset by time"),
         ({**there, "topic": out}, f"{out} is not an input of the function: expected {base}-.*"),
-        ({**there, "topic": f"{base}-p"}, "could be of 2 topics or partitions"),
+        ({**there, "topic": f"{base}-p"}, "could belong to any of 2 topics or partitions"),
     ):
         answer = await cluster.http.post(f"{path}/reset-cursor", json=target)
         assert (answer.status_code, reason in answer.json()["reason"]) == (400, True), answer.text

@@ -124,14 +124,14 @@ async def test_a_log_is_followed_again_when_its_worker_comes_back(monkeypatch: p
     async with asyncio.timeout(5):
         found = [await anext(log) for _ in range(3)]
         await log.aclose()
-    assert found == [b"before\n", b"worker other does not answer: refused\n", b"after\n"], "said once"
+    assert found == [b"before\n", b"worker other did not answer: refused\n", b"after\n"], "said once"
 
 
 async def test_a_refusal_of_the_other_worker_is_no_line_of_the_log() -> None:
     other = Other()
     other.answers = [httpx.Response(404, json={"reason": "Function f doesn't exist"})]
     found = [line async for line in other.log(is_following=False)]
-    assert found == [b"worker other refuses: Function f doesn't exist\n"]
+    assert found == [b"worker other rejected the request: Function f doesn't exist\n"]
 
 
 async def test_a_line_of_another_worker_stays_one_whatever_is_in_it() -> None:

@@ -90,7 +90,7 @@ async def test_a_body_that_ends_too_early_is_refused(missing: int) -> None:
 async def test_an_upload_is_forgotten_when_the_rest_is_refused() -> None:
     uploads = MemoryUploads()
     body = part("data", b"content") + part("x", b"") * 2 + b"--b--\r\n"
-    with pytest.raises(RequestRefused, match="the request has the part x twice"):
+    with pytest.raises(RequestRefused, match="the request contains the part x twice"):
         await read_form(request([body]), account(), "data", uploads)
     assert (uploads.content, uploads.discarded) == (b"content", 1)
 
@@ -130,10 +130,10 @@ async def test_other_requests_are_refused(content_type: str, status: int) -> Non
         (part("x", b"y" * (MAX_PART_BYTES + 1)) + b"--b--\r\n", "the part x is larger than"),
         (
             b"".join(part(str(i), b"") for i in range(MAX_PARTS + 1)) + b"--b--\r\n",
-            "over 32 parts",
+            "more than 32 parts",
         ),
         (b"--b\r\nA: " + b"y" * 100_000, "Maximum header size exceeded"),
-        (part("x", b"") * 2 + b"--b--\r\n", "the request has the part x twice"),
+        (part("x", b"") * 2 + b"--b--\r\n", "the request contains the part x twice"),
         (b"no boundary at all", "the multipart request is malformed"),
     ],
 )
@@ -158,7 +158,7 @@ async def test_small_parts_together_are_bounded() -> None:
     content = b"y" * (FORM_BYTES_MAX // 4)
     body = b"".join(part(str(number), content) for number in range(5)) + b"--b--\r\n"
     held = account()
-    with pytest.raises(RequestRefused, match=r"^the parts of the request beside the package exceed 6291456 bytes$"):
+    with pytest.raises(RequestRefused, match=r"^the parts of the request other than the package exceed 6291456 bytes$"):
         await read_form(request([body]), held)
     held.close()
 
@@ -169,13 +169,13 @@ async def test_forms_of_one_caller_leave_memory_for_others() -> None:
     greedy = [FormAccount(limits, "role greedy") for _ in range(7)]
     for one in greedy[:6]:
         await read_form(request([content]), one)
-    with pytest.raises(RequestRefused, match=r"^requests of role greedy hold 24 MiB of forms: try again") as caught:
+    with pytest.raises(RequestRefused, match=r"^requests of role greedy hold 24 MiB of forms: retry") as caught:
         await read_form(request([content]), greedy[6])
     assert caught.value.status == 429
     others = [FormAccount(limits, f"role {number}") for number in range(20)]
     for one in others[:19]:
         await read_form(request([content]), one)
-    with pytest.raises(RequestRefused, match=r"^requests hold 96 MiB of forms: try again shortly$") as caught:
+    with pytest.raises(RequestRefused, match=r"^requests hold 96 MiB of forms: retry shortly$") as caught:
         await read_form(request([content]), others[19])
     assert caught.value.status == 503
     for one in (*greedy, *others):
@@ -189,7 +189,7 @@ async def test_uploads_of_one_caller_leave_places_for_others() -> None:
     greedy = [FormAccount(limits, "address 10.0.0.1") for _ in range(UPLOADS_PER_CALLER + 1)]
     for one in greedy[:-1]:
         await read_form(request([body]), one, "data", MemoryUploads())
-    with pytest.raises(RequestRefused, match=r"^address 10\.0\.0\.1 has 32 uploads under way: try again") as caught:
+    with pytest.raises(RequestRefused, match=r"^address 10\.0\.0\.1 has 32 uploads in progress: retry") as caught:
         await read_form(request([body]), greedy[-1], "data", MemoryUploads())
     assert caught.value.status == 429
     await read_form(request([body]), FormAccount(limits, "role other"), "data", MemoryUploads())

@@ -23,7 +23,7 @@ from tests.support.pulsar import Broker, own_name
 from .conftest import worker_config
 
 CODE = b"def process(x): return x\n"
-NOT_VALID = "Function Package url is not valid.supported url (http/https/file); it must match one of the worker's"
+NOT_VALID = "Function Package url is not valid.supported url (http/https/file); the URL must match one of the worker's"
 
 
 def answer(request: httpx.Request) -> httpx.Response:
@@ -103,9 +103,9 @@ async def test_each_kind_has_its_own_addresses(urls: PackageUrls) -> None:
     ("path", "reason"),
     [
         ("inside", NOT_VALID),
-        ("file", 'Encountered error "it redirects to file:///etc/passwd" when getting Function package'),
+        ("file", 'Encountered error "redirected to file:///etc/passwd" when getting Function package'),
         ("circle", 'Encountered error "more than 5 redirects"'),
-        ("packed", 'Encountered error "it is sent compressed'),
+        ("packed", 'Encountered error "the response is compressed'),
         ("missing", 'Encountered error "HTTP 404 Not Found"'),
         ("empty", 'Encountered error "the package is empty'),
         ("large", 'Encountered error "the package is larger than'),

@@ -49,7 +49,10 @@ async def test_packages_live_under_names_and_functions_come_from_them(
     assert {**found, "createTime": 0, "modificationTime": 0} == {**ABOUT, "createTime": 0, "modificationTime": 0}
     assert found["createTime"] == found["modificationTime"] > 0
     assert await reason(await upload(http, "shout/1")) == (
-        409, "Package 'function://public/default/shout@1' metadata already exists; delete it, or take a version",
+        409,
+            "Package 'function://public/default/shout@1' metadata already exists: delete the package, or use another"
+            " version"
+        ,
     )  # fmt: skip
     changed = await http.put(f"{BASE}/shout/1/metadata", json={"description": "loudest"})
     assert changed.status_code == 204
@@ -117,7 +120,7 @@ async def test_uploads_without_their_parts_are_refused(cluster: Cluster) -> None
         answer = await cluster.http.post(f"{BASE}/f/1", files=files)
         assert (answer.status_code, text in answer.json()["reason"]) == (400, True)
     bad = await upload(cluster.http, "f/1", about={"description": 5})
-    assert (bad.status_code, "must be texts" in bad.json()["reason"]) == (400, True)
+    assert (bad.status_code, "must be strings" in bad.json()["reason"]) == (400, True)
     large = await upload(cluster.http, "f/1", about={"description": "x" * METADATA_BYTES_MAX})
     assert (large.status_code, f"larger than {METADATA_BYTES_MAX}" in large.json()["reason"]) == (400, True)
     assert (await cluster.http.get(f"{BASE}/f")).json() == []

@@ -271,7 +271,7 @@ def test_packages_of_others_are_not_taken_by_name(secured: Secured) -> None:
         "url": (None, "function://acme/z/secret@v1", "text/plain"),
     }
     answer = secured.call("POST", "/admin/v3/functions/acme/x/thief", "alice", files=parts)
-    assert (answer.status_code, "you may not take packages of acme/z" in answer.text) == (403, True), answer.text
+    assert (answer.status_code, "not permitted to use packages of acme/z" in answer.text) == (403, True), answer.text
     assert secured.call("POST", "/admin/v3/functions/acme/x/thief", "boss", files=parts).status_code == 204
 
 
@@ -471,4 +471,4 @@ def test_worker_without_anything_to_show_does_not_start(tmp_path: Path) -> None:
     answer = call("standalone", "--data-dir", str(tmp_path / "data"), "--config", str(config), "--broker-port", "0",
                   "--web-port", "0", "--worker-port", "0", "--state-port", "0")  # fmt: skip
     assert answer.code != 0
-    assert "this worker has nothing to show the broker" in answer.err
+    assert "this worker has no credentials for the broker" in answer.err

@@ -95,7 +95,7 @@ async def test_a_tenant_with_too_many_examinations_under_way_is_refused(tmp_path
         for n in range(2 * UNDER_WAY_MAX)
     ]
     await asyncio.sleep(0)
-    with pytest.raises(RequestRefused, match=r"^tenant a has 32 packages being examined: try again") as caught:
+    with pytest.raises(RequestRefused, match=r"^tenant a has 32 packages being examined: retry") as caught:
         await code.read_source(question(tmp_path / "one more", tenant="a"))
     assert caught.value.status == 429
     other = asyncio.create_task(code.read_source(question(tmp_path / "other", tenant="b")))
@@ -113,7 +113,11 @@ async def test_a_busy_machine_is_not_the_fault_of_a_package(tmp_path: Path) -> N
         return None
 
     code = CodeCheck(lambda _: pytest.fail("not asked"), read)
-    with pytest.raises(RequestRefused, match=r"^the package was not read within 30 s, the worker is busy: ") as caught:
+    with pytest.raises(
+        RequestRefused,
+        match=r"^the package was not examined within 30 s because the worker is"
+        r" busy: ",
+    ) as caught:
         await code.read_source(question(tmp_path))
     assert caught.value.status == 503
     await code.close()

@@ -159,7 +159,7 @@ async def test_nothing_runs_until_the_state_is_kept(leader: Leader) -> None:
     await leader.changes.look()
     assert (leader.is_pending, leader.tables.store.kept(split_epoch(table_of(leader.record))[0])) == (True, [])
     assert leader.changes.waits_for(leader.record) == (
-        "the state of version 0 is being kept before an instance starts; t/n/f:0 still holds its lock"
+        "the state of version 0 is being saved before instances start; t/n/f:0 still holds its lock"
     )
     leader.runs = ""
     await leader.changes.look()
@@ -197,8 +197,8 @@ async def test_a_state_store_that_is_away_is_waited_for_and_named(leader: Leader
     await leader.changes.look()
     found = judge(leader.record, {}, leader.changes.waits_for(leader.record))
     assert (found.state, found.num_running) == (STARTING, 0)
-    assert found.error.endswith("before an instance starts; the state store at bk://h:1 cannot be reached")
-    assert waits_for(leader.record).endswith("if that lasts, the leader's log says why")
+    assert found.error.endswith("before instances start; the state store at bk://h:1 cannot be reached")
+    assert waits_for(leader.record).endswith("if this takes long, check the leader's log")
     leader.tables.failure = ""
     await leader.changes.look()
     assert not leader.is_pending
@@ -219,7 +219,7 @@ async def test_what_is_deployed_meanwhile_waits_too_and_asks_for_no_other_state(
     await leader.changes.look()
     await leader.update(keeps_state=False)
     assert leader.is_pending
-    with pytest.raises(RequestRefused, match="the state of version 0 is being kept before") as refused:
+    with pytest.raises(RequestRefused, match="the state of version 0 is being saved before") as refused:
         await leader.update()
     assert refused.value.status == 409
     leader.runs = ""
@@ -254,7 +254,7 @@ async def test_a_state_that_is_lost_has_what_ran_before_deployed_again(leader: L
     assert leader.record.functionDetails.className == "m.v1"
     rolled_back = listed(leader.record)[1]
     assert rolled_back["state"] == "rolledBack"
-    assert "the state store has no state of version 0 any more" in rolled_back["failure"]
+    assert "the state store no longer has the state of version 0" in rolled_back["failure"]
 
 
 async def test_a_state_that_is_lost_ends_no_later_deployment(leader: Leader) -> None:
@@ -295,23 +295,29 @@ async def test_versions_without_a_state_are_named(leader: Leader) -> None:
     with pytest.raises(RequestRefused) as refused:
         await leader.plan.check_put_back(leader.record, 7)
     assert str(refused.value).startswith(
-        f"withState: no state of version 7 of f is kept; versions that have one: {kept[0]}, {kept[1]}. An update with"
+        f"withState: no saved state of version 7 of f; versions with a saved state: {kept[0]}, {kept[1]}. Updates with"
     )
 
 
 @pytest.mark.parametrize(
     ("details", "reason"),
     [
-        (FunctionDetails(componentType=FunctionDetails.SOURCE), "a source or sink has its positions in its state"),
-        (FunctionDetails(componentType=FunctionDetails.SINK), "a source or sink has its positions in its state"),
+        (
+            FunctionDetails(componentType=FunctionDetails.SOURCE),
+            "is not supported for sources and sinks, whose state contains their positions",
+        ),
+        (
+            FunctionDetails(componentType=FunctionDetails.SINK),
+            "is not supported for sources and sinks, whose state contains their positions",
+        ),
         (
             FunctionDetails(customRuntimeOptions='{"runtimeEnv": "spark"}'),
-            "a Spark function has the plans of its runs in its state",
+            "is not supported for Spark functions, whose state contains the plans of their runs",
         ),
     ],
     ids=["source", "sink", "spark"],
 )
 def test_what_has_more_in_its_state_is_refused(details: FunctionDetails, reason: str) -> None:
-    with pytest.raises(RequestRefused, match=f"keepState: {reason}") as refused:
+    with pytest.raises(RequestRefused, match=f"keepState {reason}") as refused:
         check_possible(FunctionMetaData(functionDetails=details), "keepState")
     assert refused.value.status == 400

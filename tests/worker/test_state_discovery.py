@@ -78,7 +78,7 @@ def test_a_malformed_announcement_is_ignored_and_logged(
     rest: Answers, answer: object, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert found(rest, (200, answer)) is None
-    assert "ignoring the state store that http://127.0.0.1" in caplog.text
+    assert "ignoring the state store announced by http://127.0.0.1" in caplog.text
     assert reason in caplog.text
 
 
@@ -94,7 +94,7 @@ def test_a_malformed_announcement_is_ignored_and_logged(
 )
 def test_a_store_on_loopback_of_another_machine_is_not_used(url: str, admin_url: str, is_usable: bool) -> None:
     reason = state_discovery._reason_against(url, ("pulsar://h:6650",), admin_url)
-    assert reason == ("" if is_usable else f"{url} is reached on that machine only")
+    assert reason == ("" if is_usable else f"{url} is only reachable on that machine")
 
 
 def test_a_state_store_that_is_starting_is_waited_for(rest: Answers, monkeypatch: pytest.MonkeyPatch) -> None:

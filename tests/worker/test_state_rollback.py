@@ -128,10 +128,10 @@ def test_what_was_not_kept_is_refused_by_name(standalone: Server, tmp_path: Path
     counter.create()
     counter.update("version two").ok()
     counter.functions("rollback", "--to-version", "0", "--with-state").refused(
-        "no state of version 0 of refused is kept; versions that have one: none. An update with keepState keeps"
+        "no saved state of version 0 of refused; versions with a saved state: none. Updates with keepState save"
     )
     counter.update("version three", "--keep-state").ok()
-    counter.functions("rollback", "--to-version", "0", "--with-state").refused("versions that have one: 1.")
+    counter.functions("rollback", "--to-version", "0", "--with-state").refused("versions with a saved state: 1.")
     counter.functions("rollback", "--to-version", "2", "--with-state").refused("nothing to roll back")
     counter.functions("update", "--keep-state").refused("Update contains no change")
     assert counter.functions("rollback", "--to-version", "1", "--with-state").ok()
@@ -180,7 +180,7 @@ def test_the_copies_go_with_their_function(standalone: Server, tmp_path: Path) -
     counter.create()
     assert (counter.kept(), counter.state("by hand")) == ([], None)
     counter.update("version two").ok()
-    counter.functions("rollback", "--to-version", "0", "--with-state").refused("versions that have one: none")
+    counter.functions("rollback", "--to-version", "0", "--with-state").refused("versions with a saved state: none")
 
 
 def test_sources_and_sinks_are_refused(standalone: Server, tmp_path: Path) -> None:
@@ -198,4 +198,4 @@ def test_sources_and_sinks_are_refused(standalone: Server, tmp_path: Path) -> No
         f"{standalone.web_url}/admin/v3/sinks/public/default/blackhole/rollback?toVersion=0&withState=true", timeout=60
     )
     assert answer.status_code == 400
-    assert "a source or sink has its positions in its state" in answer.json()["reason"]
+    assert "not supported for sources and sinks, whose state contains their positions" in answer.json()["reason"]

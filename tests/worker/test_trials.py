@@ -144,7 +144,7 @@ async def test_a_version_that_never_starts_is_rolled_back_in_the_end() -> None:
     assert leader.record.version == 1
     leader.now_s = TRIAL_S + 1
     await leader.trials.look()
-    assert listed(leader.record)[1]["failure"] == "only 0 of 1 instances ran in time"
+    assert listed(leader.record)[1]["failure"] == "only 0 of 1 instances were running in time"
 
 
 @pytest.mark.parametrize("by", ["update", "stop", "deletion"])
@@ -246,9 +246,9 @@ def test_versions_are_kept_up_to_a_number_and_a_size_with_their_packages() -> No
 
 def test_only_versions_that_are_kept_are_restored() -> None:
     record = updated(created())
-    with pytest.raises(RequestRefused, match="version 1 of f is the one that is deployed"):
+    with pytest.raises(RequestRefused, match="version 1 of f is already deployed"):
         restored(record, 1, 5)
-    with pytest.raises(RequestRefused, match="version 9 of f is not kept; earlier versions that are: 0"):
+    with pytest.raises(RequestRefused, match="version 9 of f was not retained: earlier versions available: 0"):
         restored(record, 9, 5)
     assert newest_version(restored(record, 0, 5)) == 2
 

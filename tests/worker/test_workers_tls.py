@@ -155,7 +155,7 @@ async def test_worker_with_tls_alone_does_not_join_workers_without(
         await start(make("alone", tls=True, worker_port=None))
     assert str(caught.value) == (
         f"worker plain at {plain.worker_url} has no TLS, but this worker has no workerPort and sends requests only over"
-        " TLS: set tlsEnabled and workerPortTls on that worker, or give this one a workerPort until then"
+        " TLS: set tlsEnabled and workerPortTls on that worker, or set a workerPort for this worker until then"
     )
 
 

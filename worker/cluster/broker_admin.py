@@ -1,4 +1,4 @@
-"""Client of the broker's admin REST interface; uses only endpoints that Apache Pulsar also has."""
+"""Client for the broker's admin REST interface; uses only endpoints that Apache Pulsar also provides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REASON_CHARACTERS = 200
 
 
 class BrokerAdmin:
-    """A connection to the admin REST interface; must be closed."""
+    """Client for the admin REST interface; must be closed."""
 
     def __init__(self, admin_url: str, credentials: ClientCredentials | None = None) -> None:
         self._base_url = f"{admin_url.rstrip('/')}/admin/v2/"
@@ -31,7 +31,7 @@ class BrokerAdmin:
         answer = await request(self._http, method, self._base_url + path, body=body)
         if not answer.is_success and answer.status not in accepted:
             reason = answer.reason[:_REASON_CHARACTERS]
-            raise UnknownBrokerError(f"{method} {path} was answered with {answer.status}: {reason}")
+            raise UnknownBrokerError(f"{method} {path} returned {answer.status}: {reason}")
         return answer
 
     async def has_tenant(self, tenant: str) -> bool:
@@ -58,7 +58,7 @@ class BrokerAdmin:
         return list(answer.json()) if answer.is_success else None
 
     async def ensure_namespace(self, name: str, cluster: str) -> None:
-        """Create the tenant and namespace if missing, with unlimited retention."""
+        """Create the tenant and namespace with unlimited retention if they are missing."""
         tenant = name.split("/")[0]
         clusters = (await self._call("GET", "clusters", ())).json()
         allowed = {"adminRoles": [], "allowedClusters": [cluster] if cluster in clusters else clusters[:1]}
@@ -68,7 +68,7 @@ class BrokerAdmin:
             await self._call("PUT", f"namespaces/{name}", (409,))
         retention = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         await self._call("POST", f"namespaces/{name}/retention", (), retention)
-        # Apache Pulsar removes topics that are idle for a minute; a broker that does not has no such policy either.
+        # Apache Pulsar removes topics that are idle for a minute; brokers that do not remove them lack this policy.
         policy = {
             "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
             "maxInactiveDurationSeconds": 60,
@@ -95,7 +95,7 @@ class BrokerAdmin:
         return [str(consumer.get("consumerName", "")) for consumer in await self._subscribers(topic, subscription)]
 
     async def subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
-        """Return the statistics of the consumers of a subscription, of all partitions."""
+        """Return the statistics of a subscription's consumers on all partitions."""
         return [one for part in await self.parts(topic) for one in await self._subscribers(part, subscription)]
 
     async def _subscribers(self, topic: str, subscription: str) -> list[Mapping[str, Any]]:
@@ -103,17 +103,17 @@ class BrokerAdmin:
         return list(answer.json().get("subscriptions", {}).get(subscription, {}).get("consumers", []))
 
     async def parts(self, topic: str) -> list[str]:
-        """Return a topic's partitions, or itself if it has none."""
+        """Return a topic's partitions, or the topic if it is not partitioned."""
         name = parse_topic_name(topic)
         count = int((await self._call("GET", f"{name.rest_path}/partitions", ())).json().get("partitions", 0))
         return [name.partition_name(number).text for number in range(count)] or [topic]
 
     async def reset_to_time(self, topic: str, subscription: str, timestamp_ms: int) -> None:
-        """Move a subscription to the first message published at a time or later."""
+        """Move a subscription to the first message published at or after a time."""
         await self._call("POST", f"{_path(topic, subscription)}/resetcursor/{timestamp_ms}", ())
 
     async def reset_to_position(self, topic: str, subscription: str, ledger_id: int, entry_id: int) -> None:
-        """Move a subscription to an entry, which is delivered next."""
+        """Move a subscription to an entry, which is then delivered next."""
         target = {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": -1}
         await self._call("POST", f"{_path(topic, subscription)}/resetcursor", (), target)
 
@@ -130,7 +130,7 @@ class BrokerAdmin:
         await self._call("DELETE", f"{parse_topic_name(topic).rest_path}?force=true", (404,))
 
     async def create_subscription(self, topic: str, subscription: str, *, is_earliest: bool = False) -> bool:
-        """Create a durable subscription at the end of a topic, or its beginning; returns False if it exists."""
+        """Create a durable subscription at the end or start of a topic; return False if it already exists."""
         number = -1 if is_earliest else 2**63 - 1
         position = {"ledgerId": number, "entryId": number, "partitionIndex": -1}
         return (await self._call("PUT", _path(topic, subscription), (409,), position)).is_success
@@ -141,7 +141,7 @@ class BrokerAdmin:
         return bool(found.get("isDurable", found.get("durable", False)))
 
     async def delete_subscription(self, topic: str, subscription: str, *, is_forced: bool = False) -> bool:
-        """Delete a subscription from a topic or all its partitions; returns False while it is in use.
+        """Delete a subscription from a topic or all its partitions; return False if it is in use.
 
         A subscription that does not exist counts as deleted. With `is_forced`, consumers are disconnected.
         """

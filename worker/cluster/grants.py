@@ -1,4 +1,4 @@
-"""Grants as known to a worker: requested from the broker, and cached briefly."""
+"""Grants, requested from the broker and cached briefly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...security.authorization.grants import Grants, grants_of
 from .broker_admin import BrokerAdmin
 
 KEPT_S = 2.0
-"""How long grants are cached, in seconds, and so how long a revocation may take to reach a worker."""
+"""Cache lifetime of grants in seconds, and so the maximum delay until a revocation reaches a worker."""
 MAX_KEPT = 1000
 """Maximum number of namespaces in the cache. Clients choose the names, so the cache must be bounded."""
 
 
 class BrokerGrants:
-    """A `GrantsReader` that reads the broker's admin REST API with the worker's credentials, a super-user's."""
+    """A `GrantsReader` that queries the broker's admin REST interface with the worker's superuser credentials."""
 
     def __init__(self, admin: BrokerAdmin, clock: Callable[[], float] = time.monotonic) -> None:
         self._admin = admin
@@ -25,10 +25,10 @@ class BrokerGrants:
         self._kept: OrderedDict[tuple[str, str], tuple[float, Grants]] = OrderedDict()
 
     async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
-        """Return the grants of a namespace, at most `KEPT_S` old.
+        """Return the grants of a namespace, which are at most `KEPT_S` seconds old.
 
         Raises:
-            MagnetarError: the broker does not answer, or its answer contains no grants.
+            MagnetarError: the broker did not answer, or its response contains no grants.
         """
         key = tenant, namespace
         asked_s = self._clock()

@@ -1,6 +1,6 @@
-"""Sending requests to the leader, this worker or another over REST, across changes of the leader.
+"""Hands requests over to the leader, locally or over REST, and follows leader changes.
 
-All steps of a request share a `Deadline`, including those before it is handed over.
+All steps of a request share a `Deadline`, including the steps before the request is handed over.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _log = logging.getLogger(__name__)
 
 
 class Deadline:
-    """The deadline of all steps of a request, and the last reason for delay."""
+    """Deadline of all steps of a request, and the last reason for a delay."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Start now."""
+        """Start the deadline now."""
         self._timeout_s = timeout_s
         self._until = monotonic() + timeout_s
-        self._reason = "the broker takes long"
+        self._reason = "the broker is slow"
 
     @property
     def remaining_s(self) -> float:
@@ -58,7 +58,7 @@ class Deadline:
         """Cancel the body of the context at the deadline.
 
         Args:
-            outcome: description of the state at that point, for the error message.
+            outcome: outcome in case of a timeout, for the error message.
 
         Raises:
             RequestRefused: 503, with the reason for the delay.
@@ -68,17 +68,17 @@ class Deadline:
                 yield
         except TimeoutError:
             raise RequestRefused(
-                503, f"{outcome} within {self._timeout_s:g} s: {self._reason}; repeat the request later"
+                503, f"{outcome} within {self._timeout_s:g} s: {self._reason}; retry the request later"
             ) from None
 
     async def ask(self, question: Callable[[], Awaitable[_T]]) -> _T:
-        """Return the broker's answer, with retries while it is unavailable; only inside `bound`. Cancellation: safe."""
+        """Return the broker's answer, retrying while it is unavailable; use only within `bound`. Cancellation: safe."""
         away, pauses = (ConnectionLost, OperationTimeout), Backoff(_BROKER_PAUSE_S, _BROKER_PAUSE_S)
         return await Retry(away, pauses, on_failure=self._note).call(question)
 
     def _note(self, failure: Exception) -> None:
         self._reason = str(failure)
-        _log.info("a request found no broker, trying again: %s", failure)
+        _log.info("broker unavailable during a request; retrying: %s", failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class HandOver:
     """Sends requests to the leader, with retries until the leader decides or the timeout expires.
 
     Attributes:
-        metadata: decides requests if this worker is the leader.
-        membership: knows the leader.
+        metadata: decides requests while this worker is the leader.
+        membership: provides the current leader.
         http: client for requests to other workers.
         timeout_s: default timeout of a request.
     """
@@ -98,19 +98,20 @@ class HandOver:
     timeout_s: float
 
     async def submit(self, request: FunctionRequest, deadline: Deadline | None = None) -> None:
-        """Have the leader carry out a request, whether that is this worker or another.
+        """Make the leader, which may be this worker, carry out a request.
 
         Args:
             request: the request.
-            deadline: of the whole operation; None: `timeout_s` from now.
+            deadline: deadline of the whole operation; None for `timeout_s` from now.
 
-        Cancellation: the request may still be carried out; repeat it with the same id.
+        Cancellation: the request may still be carried out; retry it with the same id.
 
         Raises:
             OutOfDate, FunctionExists: the leader rejected the request.
-            RequestRefused: 503, no leader accepted the request before the deadline; or the leader's refusal.
+            RequestRefused: 503, no leader accepted the request before the deadline; or the error returned by the
+                leader.
         """
-        reason = "no worker leads"
+        reason = "no worker is the leader"
         try:
             async with asyncio.timeout(self.timeout_s if deadline is None else deadline.remaining_s):
                 while True:
@@ -121,7 +122,7 @@ class HandOver:
                         if is_refused or isinstance(exc, OutOfDate | FunctionExists):
                             raise
                         reason = str(exc) or type(exc).__name__
-                        _log.info("a request found no leader, trying again: %s", reason)
+                        _log.info("no leader accepted a request; retrying: %s", reason)
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             raise RequestRefused(503, f"{NO_LEADER}; for {self.timeout_s:g} s: {reason}") from None
@@ -131,7 +132,7 @@ class HandOver:
             return await self.metadata.submit(request)
         leader = (await self.membership.roster()).leader
         if leader is None or leader.worker_id == self.membership.me.worker_id:
-            raise NotLeader("this worker is about to lead" if leader else "no worker leads")
+            raise NotLeader("this worker is not ready to lead yet" if leader else "no worker is the leader")
         await self._send(request, leader)
 
     async def _send(self, request: FunctionRequest, leader: Member) -> None:
@@ -155,4 +156,4 @@ class HandOver:
         try:
             await self.metadata.wait_until_seen(request)
         except OperationTimeout as exc:
-            _log.warning("the leader carried out a change of %s that is not seen here yet: %s", name, exc)
+            _log.warning("a change of %s made by the leader is not visible on this worker yet: %s", name, exc)

@@ -1,9 +1,9 @@
-"""Internal topic as storage of a replicated log: all workers tail it, and the leader appends to it.
+"""Internal topics that store a replicated log: all workers tail the log, and the leader appends to it.
 
-The leader triggers compaction of the logs, and readers use the compacted view: the last record of each key is enough.
-That includes deletions, because the leader writes them in a form that compaction keeps (`KEPT_TOMBSTONE`; Apache Pulsar
-up to 4.0.7 keeps them because they have no uncompressed size). So a reader that was disconnected while a key was
-deleted and the log was compacted still learns of the deletion.
+The leader triggers compaction of the logs, and readers use the compacted view, because the last record of each key is
+sufficient. This includes deletions, which the leader writes in a form that survives compaction (`KEPT_TOMBSTONE`;
+Apache Pulsar up to 4.0.7 keeps them because they have no uncompressed size). A reader that was disconnected while a key
+was deleted and the log was compacted therefore still receives the deletion.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...wire.message_properties import KEPT_TOMBSTONE
 
 _RETRY_S = 1.0
 _BURST = 500
-"""Maximum records in flight; below the client's limit for pending messages."""
+"""Maximum number of records in flight; less than the client's limit of pending messages."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,16 +41,16 @@ def position_of(message_id: MessageId) -> Position:
 async def keep_compacted(
     compact: Callable[[str], Awaitable[None]], topics: Sequence[str], is_leading: Callable[[], bool], period_s: float
 ) -> None:
-    """Trigger compaction of internal topics periodically, so that a starting worker does not read the whole history.
+    """Trigger compaction of internal topics periodically, so that starting workers need not read the entire history.
 
-    Runs until cancelled. Triggering twice, as after a change of leader, is harmless; failures are retried in the next
-    period.
+    Runs until cancelled. Duplicate triggers, for example after a leader change, are harmless; failures are retried in
+    the next period.
 
     Args:
         compact: triggers compaction of a topic.
         topics: full topic names.
-        is_leading: returns whether this worker leads and so triggers compaction.
-        period_s: interval in seconds; never if not positive.
+        is_leading: returns whether this worker is the leader, which triggers compaction.
+        period_s: interval in seconds; 0 or less disables compaction.
     """
     if period_s <= 0:
         await asyncio.Event().wait()
@@ -60,11 +60,11 @@ async def keep_compacted(
             try:
                 await compact(topic)
             except MagnetarError as exc:
-                _log.warning("%s is not compacted: %s", topic, exc)
+                _log.warning("cannot compact %s: %s", topic, exc)
 
 
 class TopicLog:
-    """A topic that is read continuously from its beginning, and written by a single exclusive producer."""
+    """A topic that is read continuously from its start and written by a single exclusive producer."""
 
     def __init__(self, client: AsyncClient, topic: str, reader_name: str) -> None:
         self.topic = topic
@@ -76,10 +76,10 @@ class TopicLog:
         self._position: Position = (-1, -1)
 
     async def tail(self, apply: Apply) -> None:
-        """Pass on each record until cancelled; errors are logged, and reading continues at the same position."""
+        """Pass each record to ``apply`` until cancelled; log errors and then resume at the same position."""
 
         def stopped(failure: Exception) -> None:
-            _log.warning("reading %s stopped at %d:%d, trying again: %s", self.topic, *self._position, failure)
+            _log.warning("reading %s failed at %d:%d; retrying: %s", self.topic, *self._position, failure)
 
         retry = Retry((MagnetarError,), Backoff(_RETRY_S, _RETRY_S), is_final=lambda _: False, on_failure=stopped)
         await retry.call(lambda: self._read(apply))
@@ -104,9 +104,9 @@ class TopicLog:
             await reader.close()
 
     async def catch_up(self) -> None:
-        """Return once all records that the topic contained at the time of the call have been passed on.
+        """Return once all records that the topic contained at the time of the call have been applied.
 
-        Compaction may remove the last record before it was read, if it has no key; so the end is looked up again while
+        Compaction may remove an unread last record if it has no key, so the end of the topic is looked up again while
         waiting.
         """
         end: Position = (sys.maxsize, 0)
@@ -114,7 +114,7 @@ class TopicLog:
             await self._is_open.wait()
             reader = self._reader
             if reader is None:
-                raise ConnectionLost(f"the reader of {self.topic} closed; try again")
+                raise ConnectionLost(f"the reader of {self.topic} was closed: retry")
             last = position_of(await reader.last_message_id())
             end = min(end, last)
             if last[1] < 0:
@@ -125,11 +125,11 @@ class TopicLog:
                     return
 
     async def open_writer(self, name: str) -> TopicWriter:
-        """Acquire the topic for writing.
+        """Acquire exclusive write access to the topic.
 
         Raises:
             ProducerBusy, ProducerFenced: another leader is writing to it.
-            NotAllowed: the broker does not allow exclusive producers; without them, two leaders could write.
+            NotAllowed: the broker does not allow exclusive producers, without which two leaders could write.
         """
         config = ProducerConfig(
             name=name, access_mode="Exclusive", batching=False, empty_deletes=False, block_if_queue_full=True
@@ -138,8 +138,8 @@ class TopicLog:
             return TopicWriter(await self._client.create_producer(self.topic, config))
         except NotAllowed as exc:
             raise NotAllowed(
-                f"{self.topic} cannot be taken exclusively, and two leaders could write to it otherwise: {exc}; the"
-                " broker must offer the producer access mode Exclusive (Apache Pulsar 2.8 or newer)"
+                f"cannot get exclusive write access to {self.topic}, without which two leaders could write to it:"
+                f" {exc}; use a broker that supports the producer access mode Exclusive (Apache Pulsar 2.8 or newer)"
             ) from exc
 
 
@@ -154,7 +154,7 @@ class TopicWriter:
         self._producer = producer
 
     async def append(self, records: Sequence[LogRecord]) -> Position:
-        """Write records in order; returns the position of the last once all are durable."""
+        """Write records in order, and return the position of the last record once all are durable."""
         send = self._producer.send_nowait
         last = MessageId(-1, -1)
         for begin in range(0, len(records), _BURST):

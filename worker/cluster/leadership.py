@@ -1,9 +1,9 @@
-"""Worker leadership: acquiring and releasing the two logs.
+"""Worker leadership: acquisition and release of the two logs.
 
-A worker whose consumer becomes active does not lead yet. It first acquires both logs for writing and reads them to the
-end, so that its tables include everything that earlier leaders wrote. Leadership ends as soon as the consumer becomes
-inactive. If a log cannot be written because the broker fenced or closed the producer, the worker acquires the logs
-again, as long as its consumer is still active.
+A worker whose consumer becomes active is not yet the leader. It first acquires write access to both logs and reads them
+to the end, so that its tables include everything that earlier leaders wrote. Leadership ends when the consumer becomes
+inactive. If a log cannot be written because the broker fenced or closed the producer, the worker reacquires the logs
+while its consumer is still active.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _log = logging.getLogger(__name__)
 
 
 class Leadership:
-    """Holds the logs while this worker's consumer is the active one."""
+    """Holds write access to the logs while this worker's consumer is active."""
 
     def __init__(
         self, metadata: FunctionMetadataManager, scheduler: SchedulerManager, on_taken: Callable[[], None]
     ) -> None:
-        """Manage leadership of these logs; `on_taken` is called each time this worker becomes the leader."""
+        """Create the leadership of two logs; `on_taken` is called each time this worker becomes the leader."""
         self._metadata = metadata
         self._on_taken = on_taken
         self._logs = {"leader": metadata.log, "scheduler-manager": scheduler.log}  # by producer name
@@ -42,7 +42,7 @@ class Leadership:
         return self._metadata.log.is_leading
 
     def became(self, is_active: bool) -> None:
-        """Record whether this worker's consumer is the active one; returns immediately."""
+        """Record whether this worker's consumer is active, and return immediately."""
         self._is_active = is_active
         self._has_taken.clear()
         if not is_active:
@@ -54,7 +54,7 @@ class Leadership:
             log.follow()
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until this worker leads, if its consumer is active, for at most `timeout_s`. Cancellation: safe."""
+        """If the consumer is active, wait at most `timeout_s` until this worker is the leader. Cancellation: safe."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._is_active and not self.is_leading:
@@ -82,7 +82,7 @@ class Leadership:
         except MagnetarError as exc:
             if str(exc) != self._failure:
                 self._failure = str(exc)
-                _log.warning("worker %s is active but cannot lead yet, trying again: %s", worker_id, exc)
+                _log.warning("worker %s is active but cannot lead yet; retrying: %s", worker_id, exc)
             await self._release()
             await asyncio.sleep(_RETRY_S)
             self._turned.set()
@@ -94,7 +94,7 @@ class Leadership:
         for log in self._logs.values():
             log.lead(self._lost)
         self._has_taken.set()
-        _log.info("worker %s leads: both logs are taken", worker_id)
+        _log.info("worker %s became the leader and opened both logs", worker_id)
         self._on_taken()
 
     async def _release(self) -> None:
@@ -105,6 +105,6 @@ class Leadership:
             await log.close()
 
     def _lost(self) -> None:
-        """End the leadership after a failed append; the logs are acquired again."""
+        """End the leadership after a failed append; the logs are then reacquired."""
         self._follow()
         self._turned.set()

@@ -1,7 +1,8 @@
-"""Requests to other workers about their instances; a worker that does not answer does not hold up the others.
+"""Requests to other workers about their instances; an unresponsive worker does not delay the others.
 
-A round reads the list of workers once. It sends requests to all workers concurrently, a few at a time to each; a worker
-that does not answer one gets no more in that round, so a round takes no longer than the timeout of one request.
+A round reads the list of workers once. It sends requests to all workers concurrently, with a limit per worker. A worker
+that does not answer a request receives no further ones in that round, so a round takes no longer than the timeout of a
+single request.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ANSWER_TIMEOUT_S = 1.5
 """Timeout in seconds for a request about one instance, which usually takes a few milliseconds."""
 
 _AT_ONCE = 8
-"""Maximum concurrent requests to one worker: an unresponsive one must leave connections for the others."""
+"""Maximum concurrent requests to one worker, so that an unresponsive worker leaves connections for the others."""
 
 Json = dict[str, Any]
 
@@ -34,7 +35,7 @@ class _Peer:
 
 
 class Round:
-    """The requests to other workers that are made for one request."""
+    """Requests to other workers on behalf of one client request."""
 
     def __init__(self, membership: MembershipManager, http: httpx.AsyncClient) -> None:
         self._membership = membership
@@ -47,7 +48,8 @@ class Round:
         """Send a request to a worker and return its response.
 
         Raises:
-            RequestRefused: the worker does not answer, or refuses; the message names the worker and the reason.
+            RequestRefused: the worker did not answer or rejected the request; the message names the worker and the
+                reason.
         """
         peer = self._peers.setdefault(worker_id, _Peer())
         async with peer.turns:
@@ -57,11 +59,11 @@ class Round:
                 async with asyncio.timeout(timeout_s):
                     answer = await self._send(worker_id, method, path, timeout_s)
             except (MagnetarError, TimeoutError) as exc:
-                reason = f"nothing within {timeout_s:g} s" if isinstance(exc, TimeoutError) else one_line(str(exc))
-                peer.failure = f"worker {worker_id} does not answer: {reason}"
+                reason = f"no response within {timeout_s:g} s" if isinstance(exc, TimeoutError) else one_line(str(exc))
+                peer.failure = f"worker {worker_id} did not answer: {reason}"
                 raise RequestRefused(503, peer.failure) from exc
         if not answer.is_success:
-            raise RequestRefused(answer.status, f"worker {worker_id} refuses: {answer.reason}")
+            raise RequestRefused(answer.status, f"worker {worker_id} rejected the request: {answer.reason}")
         content = answer.json()
         return content if isinstance(content, dict) else {}
 
@@ -71,7 +73,7 @@ class Round:
                 self._roster = await self._membership.roster()
         member = self._roster.member(worker_id)
         if member is None:
-            raise RequestRefused(503, "it is not there")
+            raise RequestRefused(503, "it is not a member of the cluster")
         return await request(
             self._http, method, f"{self._membership.url_of(member)}{path}", timeout=httpx.Timeout(timeout_s)
         )

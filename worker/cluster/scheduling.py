@@ -1,4 +1,4 @@
-"""Scheduling rounds of the leader: available workers, assignments, rebalancing and drains."""
+"""The leader's scheduling rounds: available workers, assignments, rebalancing and drains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduling:
-    """Assigns instances to the available workers through the scheduler, while this worker leads."""
+    """Assigns instances to the available workers while this worker is the leader."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Scheduling:
         self._changed: set[str] | None = None
 
     def restart(self) -> None:
-        """Start over when this worker becomes the leader: reset absences and schedule a round."""
+        """Reset absences and schedule a round, after this worker has become the leader."""
         self._grace.restart()
         self._drains.restart()
         self.reschedule()
@@ -52,7 +52,7 @@ class Scheduling:
         """Schedule a round soon.
 
         Args:
-            function: the only function that changed; None to check all.
+            function: the only function that changed; None to check all functions.
         """
         if function is None:
             self._changed = None
@@ -66,13 +66,13 @@ class Scheduling:
         return None if taken is None else {name: self._metadata.get(name) for name in taken}
 
     async def run(self) -> None:
-        """Schedule after changes, and read the roster every `failure_check_ms`, until cancelled."""
+        """Schedule rounds after changes and read the roster every `failure_check_ms`, until cancelled."""
         evened_out_at = monotonic()
         while True:
             await within(self._config.failure_check_ms / 1000, self._dirty.wait())
             self._dirty.clear()
             if not self._metadata.log.is_leading:
-                # The roster may show that this worker leads even if the event was missed.
+                # The roster may show that this worker is the leader even if the event was missed.
                 with contextlib.suppress(MagnetarError):
                     await self._membership.roster()
                 continue
@@ -84,16 +84,16 @@ class Scheduling:
             except MagnetarError as exc:
                 self._grace.restart()
                 self._changed = None
-                _log.warning("scheduling failed, trying again: %s", exc)
+                _log.warning("scheduling failed; retrying: %s", exc)
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.set()
 
     async def _round(self, *, is_evened_out: bool = False) -> None:
         members = (
             await self._incarnations()
-        )  # never cached: a worker that joined before a function was created gets its share
+        )  # never cached, so that workers that joined before a function was created get their share
         if self._membership.me.worker_id not in members:
-            # The leader itself is not connected, so it cannot judge the others.
+            # The leader itself is disconnected, so it cannot tell whether other members are connected.
             self._grace.restart()
             return
         now = monotonic()
@@ -103,7 +103,7 @@ class Scheduling:
         workforce = Workforce(self._drains.available(members), missing, is_evened_out)
         written = await self._scheduler.schedule(self._metadata.all, workforce, self._take_changed)
         if written:
-            _log.info("scheduled: %d assignments changed over %d workers", written, len(members))
+            _log.info("scheduling changed %d assignments across %d workers", written, len(members))
 
     async def _incarnations(self) -> Mapping[str, str]:
         return (await self._membership.roster()).incarnations
@@ -112,7 +112,7 @@ class Scheduling:
         return set(self._scheduler.owners())
 
     async def rebalance(self) -> None:
-        """Rebalance the load; returns once the moves are decided and durable.
+        """Rebalance the load, and return once the moves are decided and durable.
 
         Raises:
             RequestRefused: a rebalance is already running, or there are too few workers.
@@ -131,7 +131,8 @@ class Scheduling:
         """Start draining a worker.
 
         Raises:
-            RequestRefused: the worker is unknown or drained, another drain is running, or there are too few workers.
+            RequestRefused: the worker is unknown or already drained, another drain is running, or there are too few
+                workers.
             NotLeader: another worker has become the leader.
         """
         async with self._drain_turn:

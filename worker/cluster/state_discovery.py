@@ -1,8 +1,9 @@
 """Discovery of a broker's state store, as with `magnetar standalone`.
 
-The broker announces it in its internal configuration. Apache Pulsar also has ``stateStorageServiceUrl`` there, for a
-table service with another protocol; so a response without ``brokerServiceUrl`` and ``brokerServiceUrlTls``, which only
-Magnetar returns, is ignored. So is an address that is malformed or not reachable from here.
+The broker announces its state store in its internal configuration. Apache Pulsar's configuration also contains
+``stateStorageServiceUrl``, for a table service with another protocol. A response without ``brokerServiceUrl`` and
+``brokerServiceUrlTls``, which only Magnetar returns, is therefore ignored. Malformed or unreachable addresses are
+ignored as well.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ...state.limits import address_of
 from ...web.client import request
 
 STARTING_S = 10.0
-"""How long to wait for a state store that is starting."""
+"""Time limit for a state store that is starting."""
 _PATH = "/admin/v2/brokers/internal-configuration"
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.2
@@ -29,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 class AnnouncedStore(NamedTuple):
-    """A state store that a broker announces.
+    """State store announced by a broker.
 
     Attributes:
         url: ``bk://host:port``, without a token.
-        broker_urls: that broker's addresses of the binary protocol, without and with TLS.
+        broker_urls: the broker's addresses for the binary protocol, without and with TLS.
     """
 
     url: str
@@ -41,10 +42,10 @@ class AnnouncedStore(NamedTuple):
 
 
 def announced_state_store(admin_url: str, credentials: ClientCredentials | None = None) -> AnnouncedStore | None:
-    """Return a broker's state store, or None if it announces none or refuses this role. Blocking.
+    """Return a broker's state store, or None if it does not announce one or rejects this role. Blocking.
 
     Raises:
-        ConnectionLost: the REST interface does not answer.
+        ConnectionLost: the REST interface did not answer.
     """
     deadline_s = time.monotonic() + STARTING_S
     while True:
@@ -63,13 +64,13 @@ def announced_state_store(admin_url: str, credentials: ClientCredentials | None 
     if not url or not broker_urls:
         return None
     if reason := _reason_against(url, broker_urls, admin_url):
-        _log.warning("ignoring the state store that %s announces: %s", admin_url, reason)
+        _log.warning("ignoring the state store announced by %s: %s", admin_url, reason)
         return None
     return AnnouncedStore(str(url), tuple(map(str, broker_urls)))
 
 
 def _reason_against(url: object, broker_urls: tuple[object, ...], admin_url: str) -> str:
-    """Return why an announced store is not usable; empty if it is."""
+    """Return the reason why an announced store is unusable, or an empty string."""
     try:
         host, _ = address_of(str(url))
         for one in broker_urls:
@@ -77,7 +78,7 @@ def _reason_against(url: object, broker_urls: tuple[object, ...], admin_url: str
     except InvalidConfig as error:
         return str(error)
     if _is_loopback(host) and not _is_loopback(urlsplit(admin_url).hostname or ""):
-        return f"{url} is reached on that machine only"
+        return f"{url} is only reachable on that machine"
     return ""
 
 

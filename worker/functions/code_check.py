@@ -1,6 +1,6 @@
-"""Examination of packages in other processes before they are stored: their source, and loading of their code.
+"""Examines the source code of packages, and loads their code in other processes, before packages are stored.
 
-Concurrent identical questions are answered once, and a tenant may have at most `UNDER_WAY_MAX` pending.
+Concurrent identical questions are answered once, and each tenant may have at most `UNDER_WAY_MAX` pending questions.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class _Answers(Generic[Q, A]):
         self._known: OrderedDict[Q, A] = OrderedDict()
         self._under_way: dict[Q, asyncio.Task[A | None]] = {}
         self._shares = Shares(_ALL_UNDER_WAY_MAX, UNDER_WAY_MAX)
-        self.tasks = TaskSet("examination of packages")
+        self.tasks = TaskSet("package examination")
 
     async def get(self, question: Q) -> A | None:
-        """Return the answer, or None without an answer at present. Cancellation: safe.
+        """Return the answer, or None if it cannot be determined now. Cancellation: safe.
 
         Raises:
-            RequestRefused: 429, the tenant has too many questions pending; 503, all tenants together have.
+            RequestRefused: 429, the tenant has too many pending questions; 503, all tenants together have too many.
         """
         if (known := self._known.get(question)) is not None:
             return known
@@ -53,10 +53,10 @@ class _Answers(Generic[Q, A]):
         room = self._shares.take(tenant)
         if room is Room.SHARE_USED:
             raise RequestRefused(
-                429, f"tenant {tenant} has {UNDER_WAY_MAX} packages being examined: try again when some are done"
+                429, f"tenant {tenant} has {UNDER_WAY_MAX} packages being examined: retry when some have finished"
             )
         if room is Room.POOL_USED:
-            raise RequestRefused(503, f"{_ALL_UNDER_WAY_MAX} packages are being examined: try again shortly")
+            raise RequestRefused(503, f"{_ALL_UNDER_WAY_MAX} packages are being examined: retry shortly")
 
     async def _ask(self, question: Q) -> A | None:
         try:
@@ -72,40 +72,41 @@ class _Answers(Generic[Q, A]):
 
 
 class CodeCheck:
-    """Examines packages; bound to one event loop."""
+    """Examines packages. Bound to one event loop."""
 
     def __init__(self, examine: Callable[[Question], Awaitable[str | None]], read_source: ReadSource) -> None:
         """Create a check.
 
         Args:
-            examine: answers a question about code; see `runtime.interface.Examines`.
-            read_source: answers a question about source code; see there.
+            examine: answers questions about code; see `runtime.interface.Examines`.
+            read_source: answers questions about source code.
         """
         self._examine = examine
         self._code: _Answers[Question, str] = _Answers(lambda question: self._examine(question))
         self._sources: _Answers[SourceQuestion, Source | PackageError] = _Answers(_caught(read_source))
 
     async def check(self, question: Question) -> None:
-        """Raise if a package is known not to work. Cancellation: safe.
+        """Raise if a package cannot work. Cancellation: safe.
 
         Raises:
-            PackageError: the package cannot work on any worker; the message says why.
+            PackageError: the package cannot work on any worker; the message contains the reason.
             RequestRefused: 429 or 503, too many packages are being examined.
         """
         if refusal := await self._code.get(question):
             raise PackageError(refusal)
 
     async def read_source(self, question: SourceQuestion) -> Source:
-        """Return what was read from a package's source code. Cancellation: safe.
+        """Return the properties of a package's source code. Cancellation: safe.
 
         Raises:
-            PackageError: something is missing or wrong, or the source costs too much to read.
+            PackageError: the source code is incomplete, invalid or too costly to examine.
             RequestRefused: 429 or 503, too many packages are being examined, or the machine is too busy.
         """
         answer = await self._sources.get(question)
         if answer is None:
             raise RequestRefused(
-                503, f"the package was not read within {SOURCE_TIMEOUT_S:g} s, the worker is busy: try again shortly"
+                503,
+                f"the package was not examined within {SOURCE_TIMEOUT_S:g} s because the worker is busy: retry shortly",
             )
         if isinstance(answer, PackageError):
             raise PackageError(str(answer))
@@ -124,7 +125,7 @@ def _caught(read_source: ReadSource) -> Callable[[SourceQuestion], Awaitable[Sou
         try:
             return await read_source(question)
         except PackageError as error:
-            return PackageError(str(error))  # drops the traceback
+            return PackageError(str(error))  # without the traceback
 
     return read
 

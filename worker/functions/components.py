@@ -1,4 +1,4 @@
-"""Functions, sources and sinks: the specifics of requests for each kind of component."""
+"""Functions, sources and sinks: kind-specific parts of requests."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ _C = TypeVar("_C", bound=ConnectorConfig)
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One kind of component: function, source or sink.
+    """A kind of component: function, source or sink.
 
     Attributes:
-        title: name of the kind in error messages.
-        type: component type in its records.
+        title: name of the kind for error messages.
+        type: component type in records.
         read: parses a config from a JSON object.
         check: raises InvalidConfig if a config, with defaults filled in, breaks a rule.
         complete: returns the config to store, from a checked config and, for an update, the previous config.
-        notice: returns a one-line notice to show to the user after create or update; empty for none.
+        notice: returns a one-line notice for the user after create or update, or an empty string.
         to_details: converts a config to a record.
         from_details: converts a record to a config.
         merge: returns the config after an update.
-        to_json: returns the JSON that GET returns.
-        built_in: returns the name of the installed connector that a config refers to; empty if it needs a package.
-        path: URL path segment of requests for this kind.
-        status: returns the status JSON, from an instance's status and its worker's id.
+        to_json: returns the JSON for GET requests.
+        built_in: returns the name of the installed connector that a config refers to, or an empty string if it requires
+            a package.
+        path: URL path segment for requests about this kind.
+        status: returns the status JSON for an instance's status and its worker's id.
     """
 
     title: str
@@ -59,12 +60,15 @@ class Component:
     status: Callable[[FunctionStatus, str], dict[str, Any]]
 
     def clash(self, details: FunctionDetails) -> str:
-        """Return the error for a name that is already in use by a component of any kind."""
+        """Return the error for a name that a component of any kind already uses."""
         reason = f"{self.title} {details.name} already exists"
         there = component_of(details)
         if there is self:
             return reason
-        return f"{reason}: a {there.title.lower()} has this name, and no two of all kinds have the same; choose another"
+        return (
+            f"{reason}: a {there.title.lower()} already has this name, and names must be unique across functions,"
+            " sources and sinks; choose another name"
+        )
 
     def has(self, metadata: FunctionMetaData | None) -> bool:
         """Return whether a record is of this kind."""
@@ -86,7 +90,7 @@ def _check_sink(config: SinkConfig) -> None:
 
 
 def _check_configs(config: ConnectorConfig, kind: str) -> None:
-    """Check the options of an installed connector. An uploaded connector reports errors in its status."""
+    """Check the options of an installed connector; uploaded connectors report errors in their status."""
     _with_secrets_kept(config, {}, {})
     if name := connectors.built_in(config):
         try:
@@ -96,7 +100,7 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
         class_name = config.class_name or ""
         own = f"{type(connector).__module__}.{type(connector).__qualname__}"
         if class_name and class_name != own and not class_name.startswith("org.apache.pulsar."):
-            raise InvalidConfig(f"className {class_name} is not the class of the installed {kind} {name}; leave it out")
+            raise InvalidConfig(f"className {class_name} is not the class of the installed {kind} {name}: omit it")
         is_exact = config.processing_guarantees == EFFECTIVELY_ONCE
         given = read_config(connector.config, config.configs or {}, config.secrets)
         check_connector(connector, given, is_exact=is_exact, parallelism=config.parallelism or 1)
@@ -107,7 +111,7 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
 def _complete(config: ConnectorConfig, before: ConnectorConfig | None, *, kind: str) -> ConnectorConfig:
     """Return a connector's config with the defaults that are stored at creation.
 
-    An update of an older record, which does not have them, keeps the earlier defaults.
+    Updates of older records, which do not contain these defaults, keep the earlier defaults.
     """
     name = connectors.built_in(config)
     if not name:
@@ -129,13 +133,13 @@ def _notice(config: ConnectorConfig, *, kind: str) -> str:
 
 
 def _installed(config: ConnectorConfig, kind: str, name: str) -> tuple[Connector, Any]:
-    """Return an installed connector and its configuration."""
+    """Return an installed connector and its parsed configuration."""
     connector = find(kind, name)()
     return connector, read_config(connector.config, config.configs or {}, config.secrets)
 
 
 def _with_secrets_kept(sent: _C, configs: Json, secrets: Json) -> _C:
-    """Return a config with hidden values replaced by the previous ones; raises if there are none."""
+    """Return a config with hidden values replaced with the previous values; raise if there are none."""
     return replace(
         sent,
         configs=None if sent.configs is None else with_kept(sent.configs, configs, "configs"),
@@ -164,7 +168,7 @@ def _shown(metadata: FunctionMetaData, kind: str) -> Json:
 
 
 _PLACES = ("env", "file", "path", "key")
-"""Keys that say where a secret is stored; their values are shown."""
+"""Keys for the location of a secret, whose values are shown."""
 
 
 def _check_function(config: FunctionConfig) -> None:
@@ -179,7 +183,7 @@ def _merge_function(existing: FunctionConfig, sent: FunctionConfig) -> FunctionC
 
 
 def _shown_function(metadata: FunctionMetaData) -> Json:
-    """Return a function's config with the locations of its secrets, but without values that may be secrets."""
+    """Return a function's config, hiding all values that may be secrets except for the locations of secrets."""
     answer = conversion.to_json(metadata)
     if answer.get("secrets"):
         answer["secrets"] = {name: _place(secret) for name, secret in answer["secrets"].items()}

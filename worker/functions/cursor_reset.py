@@ -1,8 +1,8 @@
-"""Cursor reset: all instances of a function stop, its cursors move, a new incarnation starts.
+"""Cursor reset: stops all instances of a function, moves its cursors, and starts a new incarnation.
 
-Under EFFECTIVELY_ONCE, moving a cursor alone has no effect: redelivered messages are duplicates, and dropped. The new
-incarnation in the function's record makes them count as new messages. The order matters: no instance may run between
-the move and the new record, or it would skip the redelivered messages.
+Under EFFECTIVELY_ONCE, moving a cursor alone would have no effect, because redelivered messages are dropped as
+duplicates. With a new incarnation in the function's record, they count as new messages. No instance may run between the
+move and the new record; otherwise, it would skip the redelivered messages.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .prerequisites import subscription_of
 from .service import FunctionName, Functions, states_of
 
 CONSUMERS_GONE_S = 5.0
-"""How long to wait for consumers to disappear after the instances have stopped, in seconds; one may hang."""
+"""Time limit in seconds for consumers to disappear after the instances have stopped; an instance may hang."""
 _POLL_S = 0.1
 _ATTEMPTS = 10
 
 EVERYWHERE = ((-1, -1), (2**63 - 1, 2**63 - 1))
-"""Positions that are valid in every topic: its first message, its end."""
+"""Positions that are valid in every topic: the first message and the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The new position of a function: a publish time, or a message position.
+    """New position of a function: a publish time or a message position.
 
     Attributes:
-        timestamp_ms: restart with the first message published at this time or later; None if a position is given.
-        position: ledger and entry.
+        timestamp_ms: publish time of the first message to read; None if a position is set.
+        position: ledger and entry of the first message to read.
         partition: partition of the position; -1 for a non-partitioned topic.
-        topic: move only this input; None for all.
+        topic: the only input to move; None for all inputs.
     """
 
     timestamp_ms: int | None = None
@@ -50,13 +50,15 @@ class Target:
 
 
 def read_target(body: Any) -> Target:
-    """Parse the target in a request's JSON.
+    """Parse the target of a reset from a request's JSON.
 
     Raises:
-        RequestRefused: it contains no target, or two.
+        RequestRefused: there is not exactly one valid target.
     """
     if not isinstance(body, Mapping) or (body.get("timestamp") is None) == (body.get("messageId") is None):
-        raise RequestRefused(400, 'where to? Send {"timestamp": milliseconds} or {"messageId": {ledgerId, entryId}}')
+        raise RequestRefused(
+            400, 'missing reset position: send {"timestamp": milliseconds} or {"messageId": {ledgerId, entryId}}'
+        )
     topic = body.get("topic")
     if topic is not None and not isinstance(topic, str):
         raise RequestRefused(400, "topic must be the name of an input topic")
@@ -73,7 +75,7 @@ def read_target(body: Any) -> Target:
 def _whole(values: Mapping[str, Any], name: str) -> int:
     value = values.get(name)
     if type(value) is not int or not -1 <= value < 2**63:
-        raise RequestRefused(400, f"{name} must be a whole number, not {value!r}")
+        raise RequestRefused(400, f"invalid {name}: expected an integer, got {value!r}")
     return value
 
 
@@ -83,19 +85,19 @@ class CursorReset:
     def __init__(
         self, functions: Functions, instances: Instances, admin: BrokerAdmin, may_consume: MayConsume = everybody_may
     ) -> None:
-        """Create it; ``may_consume`` returns whether a function's owner may use its subscription on a topic."""
+        """Create a reset; ``may_consume`` returns whether a function's owner may use its subscription on a topic."""
         self._functions = functions
         self._instances = instances
         self._admin = admin
         self._may_consume = may_consume
 
     async def run(self, name: FunctionName, target: Target) -> None:
-        """Restart a function at a target; returns once its instances have been started.
+        """Restart a function at a target, and return once its instances have been started.
 
-        Cancellation: the function may stay stopped, as when this worker dies; start it, and repeat the request.
+        Cancellation: the function may remain stopped, as after a crash of this worker; start it and retry the request.
 
         Raises:
-            RequestRefused: the target does not match the inputs, or an instance does not stop.
+            RequestRefused: the target does not match the inputs, or an instance did not stop.
         """
         before = self._functions.find(name)
         topics = await self._topics(before, target)
@@ -110,8 +112,8 @@ class CursorReset:
         moved = 0
         try:
             if not await self._instances.settle(name, stopped):
-                raise RequestRefused(503, f"no leader stops {name}; its cursors stay where they are, try again later")
-            # A worker that does not answer may still run an instance, which then still has consumers.
+                raise RequestRefused(503, f"no leader stopped {name}, so its cursors were not moved: retry later")
+            # An unresponsive worker may still run an instance, whose consumers are then still connected.
             await self._instances.not_ended(name)
             await self._alone(before)
             for topic in topics:
@@ -122,17 +124,17 @@ class CursorReset:
             done = f"{moved} of {len(topics)} cursors were moved, then: " if moved else ""
             raise RequestRefused(getattr(exc, "status", 500), f"{done}{exc}") from exc
         finally:
-            # A reset that moved only some cursors needs the new incarnation too.
+            # A reset that moved only some cursors also requires the new incarnation.
             await self._start_again(name, stopped, states, raises_incarnation=moved > 0)
         await self._instances.settle(name, self._functions.find(name))
 
     def _check_unchanged(self, name: FunctionName, record: FunctionMetaData) -> None:
-        """Refuse to go on if the function has changed since `record`: it may be running, or have been recreated."""
+        """Raise if the function has changed since `record`, because it may be running or may have been recreated."""
         now = self._functions.get(name)
         if now is None or (now.functionUuid, now.version) != (record.functionUuid, record.version):
             raise RequestRefused(
                 409,
-                f"{name} was not reset, because it was changed meanwhile: its cursors were not moved; try again",
+                f"{name} was changed during the reset, so its cursors were not moved: retry",
             )
 
     async def _start_again(
@@ -143,10 +145,10 @@ class CursorReset:
         *,
         raises_incarnation: bool,
     ) -> None:
-        """Restart the instances that were running before, except those changed by other requests since.
+        """Restart the instances that were running before, except for those changed by other requests meanwhile.
 
         Raises:
-            RequestRefused: the instances stay stopped.
+            RequestRefused: the instances remain stopped.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):
             now = self._functions.get(name)
@@ -164,14 +166,14 @@ class CursorReset:
             except RequestRefused as exc:
                 if exc.status != 400 or not attempts_left:
                     raise RequestRefused(
-                        exc.status, f"{name} stays stopped: {exc}; start it, and reset it again"
+                        exc.status, f"{name} remains stopped: {exc}; start it and repeat the reset"
                     ) from exc
             await asyncio.sleep(_POLL_S)  # changed by a concurrent request, which this worker reads soon
 
     async def _alone(self, metadata: FunctionMetaData) -> None:
-        """Wait until the inputs have no consumers. A hung worker may still run an instance that has moved.
+        """Wait until the inputs have no consumers, because a hung worker may still run an instance that was moved.
 
-        Such an instance would skip messages redelivered by the reset as already processed, and acknowledge them.
+        Such an instance would treat messages redelivered by the reset as already processed, and acknowledge them.
         """
         subscription = subscription_of(metadata.functionDetails)
         topics = [part for topic in await self._inputs(metadata) for part in await self._admin.parts(topic)]
@@ -184,14 +186,13 @@ class CursorReset:
                 if time.monotonic() > until_s:
                     raise RequestRefused(
                         409,
-                        f"subscription {subscription} of {topic} still has the consumer {consumers[0]}, whose worker"
-                        " may hang; the cursors stay where they are. End it, or try again once the broker has given"
-                        " it up",
+                        f"subscription {subscription} of {topic} still has consumer {consumers[0]}, whose worker may"
+                        " hang, so no cursors were moved: stop the consumer, or retry once the broker has dropped it",
                     )
                 await asyncio.sleep(_POLL_S)
 
     async def _topics(self, metadata: FunctionMetaData, target: Target) -> list[str]:
-        """Return the topics and partitions whose cursors will be moved."""
+        """Return the topics and partitions whose cursors to move."""
         inputs = await self._inputs(metadata)
         chosen = inputs
         given = metadata.functionDetails.source.inputSpecs
@@ -207,8 +208,8 @@ class CursorReset:
         elif patterns and not is_everywhere:
             raise RequestRefused(
                 400,
-                f"message id {target.position[0]}:{target.position[1]} could be of any topic of the pattern"
-                f" {patterns[0]}; name the input (topic), or reset by time",
+                f"message id {target.position[0]}:{target.position[1]} could belong to any topic that matches"
+                f" {patterns[0]}: specify the input (topic) or reset by time",
             )
         topics: list[str] = []
         for topic in sorted(chosen):
@@ -220,8 +221,8 @@ class CursorReset:
         if len(topics) != 1:
             raise RequestRefused(
                 400,
-                f"message id {target.position[0]}:{target.position[1]} could be of {len(topics)} topics or partitions;"
-                " name the input (topic) and its partition (partitionIndex), or reset by time",
+                f"message id {target.position[0]}:{target.position[1]} could belong to any of {len(topics)} topics or"
+                " partitions: specify the input (topic) and its partition (partitionIndex), or reset by time",
             )
         return topics
 

@@ -1,4 +1,4 @@
-"""The connectors installed on this worker, as Pulsar's ConnectorDefinition."""
+"""Connectors installed on this worker, as Pulsar's ConnectorDefinition."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ KINDS = ("source", "sink")
 def connector_definitions(*kinds: str) -> list[dict[str, Any]]:
     """Return the definitions of all connectors of these kinds. Blocking: modules are imported.
 
-    Fields not in Pulsar: ``aliases``, alternative names; ``extra``, the extra to install, as in ``magnetar[kafka]``;
-    and ``notVerified``, why it has not been tested with a real server.
+    The following fields are not in Pulsar: ``aliases``, alternative names; ``extra``, the extra to install, as in
+    ``magnetar[kafka]``; and ``notVerified``, the reason why the connector has not been tested with a real server.
     """
     by_name: dict[str, dict[str, Any]] = {}
     wanted: set[str] = set()

@@ -1,12 +1,13 @@
-"""Steps before a function is deleted: wait until its instances have ended on every worker, remove its subscriptions.
+"""Steps before a function is deleted: wait until its instances have ended on all workers, remove its subscriptions.
 
-The leader removes the subscriptions right before it writes the deletion, while no other change can be decided. Until
-the deletion is written, the name cannot be reused; afterwards no cleanup is left to do. So a function created again
-under the name never loses its new subscriptions to a late cleanup, and never inherits the old cursors. If the leader
-dies in between, the function still exists, stopped, and the request is repeated.
+The leader removes the subscriptions immediately before it writes the deletion, while no other change can be decided.
+The name cannot be reused until the deletion is written, and afterwards there is nothing left to clean up. A new
+function with the same name therefore never loses its subscriptions to a late cleanup and never inherits old cursors. If
+the leader dies before it writes the deletion, the function still exists in the stopped state, and the request is
+retried.
 
-Rejected: removing the subscriptions after the deletion, when the name may be in use again. Checking that and removing
-the subscription are two steps; now and then a new function would subscribe between them and lose its messages.
+Rejected alternative: removing the subscriptions after the deletion, when the name may be in use again. Checking the
+name and removing the subscription are two steps, so a new function could subscribe between them and lose its messages.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .prerequisites import subscription_of
 from .service import FunctionName
 
 _ATTEMPTS = 10
-"""Attempts to replace a lock: its previous holder may reacquire it first, but rarely more than once."""
+"""Attempts to replace a lock; its previous holder may reacquire it first, but rarely more than once."""
 
 MayConsume = Callable[[FunctionMetaData, str], Awaitable[bool]]
 """Returns whether a function's owner may use its subscription on a topic."""
@@ -39,17 +40,17 @@ _log = logging.getLogger(__name__)
 
 
 async def everybody_may(_: FunctionMetaData, __: str) -> bool:
-    """Return True: authorization is off."""
+    """Return True, for use without authorization."""
     return True
 
 
 class Termination:
-    """Waits until all instances of a stopped function have ended, and fences those of workers that do not answer.
+    """Waits until all instances of a stopped function have ended, and fences those on unresponsive workers.
 
-    Every worker that answers reads its assignments to the end and then confirms. An unresponsive worker might resume
-    at any time, so its instances lose their locks for good: each lock is replaced by a durable subscription of the
-    same name, which no instance of this incarnation can acquire (`instance.instance_lock`). Losing the lock also closes
-    the instance's connection.
+    Responsive workers read their assignments to the end and then confirm. An unresponsive worker might resume at any
+    time, so its instances permanently lose their locks: each lock is replaced with a durable subscription of the same
+    name, which no instance of this incarnation can acquire (`instance.instance_lock`). Losing the lock also closes the
+    instance's connection.
     """
 
     def __init__(self, instances: Instances, admin: BrokerAdmin, locks_topic: str) -> None:
@@ -58,20 +59,20 @@ class Termination:
         self._locks_topic = locks_topic
 
     async def run(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Return once no instance runs of a function that its record says is stopped.
+        """Return once no instance of a function with a stopped record is running.
 
-        Cancellation: some locks may have been taken away; call again.
+        Cancellation: some locks may have been replaced; call again.
 
         Raises:
-            RequestRefused: the function was started again meanwhile.
-            MagnetarError: the broker does not answer.
+            RequestRefused: the function was restarted meanwhile.
+            MagnetarError: the broker did not answer.
         """
         while not await self._instances.settle(name, metadata):
             pass
         silent = await self._instances.not_ended(name)
         if not silent:
             return
-        _log.warning("the locks of %s are taken away: %s does not answer", name, ", ".join(sorted(silent)))
+        _log.warning("taking over the locks of %s: %s did not answer", name, ", ".join(sorted(silent)))
         for number in range(metadata.functionDetails.parallelism):
             await self._take_away(lock_name(metadata, number))
 
@@ -81,7 +82,7 @@ class Termination:
             if is_taken or await self._admin.is_durable(self._locks_topic, lock):
                 return
             await self._admin.delete_subscription(self._locks_topic, lock, is_forced=True)
-        raise ConnectionLost(f"the lock {lock} could not be taken away in {_ATTEMPTS} attempts; try again")
+        raise ConnectionLost(f"cannot take over the lock {lock} after {_ATTEMPTS} attempts: retry")
 
 
 class SubscriptionCleanup:
@@ -107,13 +108,13 @@ class SubscriptionCleanup:
     async def remove(self, metadata: FunctionMetaData) -> None:
         """Remove the subscriptions of a function whose instances have ended, unless it keeps them.
 
-        A subscription named after the function belongs to it: remaining consumers, such as an instance on a partitioned
-        machine, are disconnected. A subscription with another name stays if others use it.
+        A subscription that is named after the function belongs to it, so remaining consumers, such as an instance on a
+        partitioned machine, are disconnected. A subscription with another name is kept if other consumers use it.
 
         Cancellation: some subscriptions may have been removed; call again.
 
         Raises:
-            MagnetarError: the broker does not answer, or refuses.
+            MagnetarError: the broker did not answer or rejected the request.
         """
         source = metadata.functionDetails.source
         if is_batch(metadata.functionDetails):
@@ -154,7 +155,7 @@ class SubscriptionCleanup:
         name = fqfn(metadata)
         if not await self._may_consume(metadata, topic):
             _log.warning(
-                "subscription %s of %s stays after %s is gone: its role may not consume there",
+                "kept subscription %s of %s after %s was deleted: the function's role may not consume from the topic",
                 subscription,
                 topic,
                 name,
@@ -168,7 +169,11 @@ class SubscriptionCleanup:
             if others:
                 who = others[0].get("consumerName", "")
                 _log.warning(
-                    "subscription %s of %s stays after %s is gone: consumer %s uses it", subscription, topic, name, who
+                    "kept subscription %s of %s after %s was deleted: in use by consumer %s",
+                    subscription,
+                    topic,
+                    name,
+                    who,
                 )
                 return
         await self._admin.delete_subscription(topic, subscription, is_forced=True)

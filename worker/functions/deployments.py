@@ -1,4 +1,4 @@
-"""Progress of a function's newest version on all workers that run it; clients and the leader wait for it."""
+"""Progress of a function's newest version on all workers; clients and the leader wait for it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .instances import Instances
 from .service import FunctionName
 
 FAILED_RESTARTS = 3
-"""Number of failed restarts after which a version counts as failed: by then a second has passed. During an outage of
-the broker, instances wait instead of restarting."""
+"""Number of failed restarts, which take about a second, after which a version counts as failed.
+
+During a broker outage, instances wait instead of restarting."""
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ class Progress:
         num_instances: number of instances that should run.
         num_running: number of running instances.
         error: error of an instance that is not running, with its traceback.
-        restarts: restarts of each instance so far.
+        restarts: number of restarts of each instance.
     """
 
     state: str
@@ -45,9 +46,9 @@ def judge(metadata: FunctionMetaData, found: Mapping[int, Json], waits: str = ""
 
     Args:
         metadata: the record.
-        found: reports of the workers for each instance. Reports about other versions, or about a deleted function of
-            the same name, are ignored.
-        waits: what its instances wait for while the state is kept or restored.
+        found: workers' reports about each instance. Reports about other versions, or a deleted function with the same
+            name, are ignored.
+        waits: description of a pending state change that the instances wait for.
     """
     wanted = to_run(metadata)
     if metadata.HasField("stateChange"):
@@ -81,7 +82,7 @@ class DeploymentStates:
         instances: Instances,
         waits_for: Callable[[FunctionMetaData], str] = lambda _: "",
     ) -> None:
-        """Use these; `waits_for` returns why no instance of a function runs yet, empty if unknown."""
+        """Create the reporter; `waits_for` returns why no instance of a function runs yet, or an empty string."""
         self._metadata = metadata
         self._instances = instances
         self._waits_for = waits_for
@@ -95,16 +96,16 @@ class DeploymentStates:
         """Return the progress of a deployed version.
 
         Raises:
-            RequestRefused: 404, the function does not exist; 400, it never had that version.
+            RequestRefused: 404, the function does not exist; 400, the version never existed.
         """
         metadata = self._metadata.get(str(name))
         if metadata is None or metadata.version < version:
             try:
                 await (
                     self._metadata.log.catch_up()
-                )  # another worker handled the deployment, and this one has not read it yet
+                )  # another worker handled the deployment, which this worker has not read yet
             except MagnetarError as exc:
-                raise RequestRefused(503, f"this worker does not know what others have changed: {exc}") from exc
+                raise RequestRefused(503, f"this worker cannot read changes made by others: {exc}") from exc
             metadata = self._metadata.get(str(name))
         if metadata is None:
             raise RequestRefused(404, f"Function {name.name} doesn't exist")
@@ -120,7 +121,9 @@ class DeploymentStates:
     def _past(self, metadata: FunctionMetaData, version: int) -> Json:
         one = earlier_version(metadata, version)
         if version > metadata.version:
-            raise RequestRefused(400, f"there is no version {version}; the newest is {newest_version(metadata)}")
+            raise RequestRefused(
+                400, f"version {version} does not exist: the newest version is {newest_version(metadata)}"
+            )
         answer = {"version": version, "numInstances": 0, "numRunning": 0, "rollsBack": False}
         if one is None or not one.failure:
             return {**answer, "state": REPLACED, "error": "", "restoredVersion": None}
@@ -128,7 +131,7 @@ class DeploymentStates:
 
 
 def _restored(metadata: FunctionMetaData, version: int) -> int:
-    """Return the version that was restored when another one was rolled back."""
+    """Return the version that was restored when another version was rolled back."""
     deployments = [metadata.deployments.newest, *metadata.deployments.earlier]
     after = [one for one in deployments if one.version > version and one.isRestored]
     return int(after[-1].restoredVersion) if after else 0

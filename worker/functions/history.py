@@ -1,12 +1,12 @@
-"""Deployed versions of a function; functions on records, without side effects.
+"""Deployed versions of a function: operations on records, without side effects.
 
-Every change of a function increments its version, including start and stop. Versions that deployed something, by a
-creation, update or rollback, are listed in the record itself, so that a single write changes both. The newest is the
-record; for each earlier one, the list contains its config and the location of its package, which is kept as long as
-the entry.
+Every change of a function, including start and stop, increments its version. Versions that deployed something (through
+creation, update or rollback) are listed in the record itself, so that a single write changes both. The newest version
+is the record itself. For each earlier version, the list contains its config and the location of its package, which is
+retained as long as the list item.
 
-A version on trial is rolled back by the leader if it does not come up. The trial is in the record so that the next
-leader finds it after any crash. Any later deployment replaces it.
+A version on trial is rolled back by the leader if it fails to start. The trial is stored in the record, so that the
+next leader finds it after a crash. Later deployments replace it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ...web.deployments import FAILED, RUNNING
 from ...wire.functions_pb2 import STOPPED, Deployment, Deployments, FunctionMetaData, PackageLocationMetaData, Trial
 
 EARLIER_VERSIONS_MAX = 10
-"""Number of earlier versions that are kept, with their packages."""
+"""Maximum number of earlier versions that are retained with their packages."""
 EARLIER_BYTES_MAX = 256 * 1024
-"""Maximum total bytes of earlier versions in the record, which every worker reads: configs can be large."""
+"""Maximum total size of earlier versions in the record, which every worker reads; configs can be large."""
 TRIAL_S = 600.0
-"""How long a version that does not fail may take to come up, in seconds: imports, models and queues take time."""
+"""Time limit in seconds for a version to start unless it fails; imports, models and queues take time."""
 FAILURE_CHARACTERS_MAX = 8192
 
 Json = dict[str, Any]
 
 
 def begin(metadata: FunctionMetaData) -> None:
-    """Record a function's creation in its record."""
+    """Record the creation of a function in its record."""
     metadata.deployments.CopyFrom(
         Deployments(newest=Deployment(version=metadata.version, timeMs=metadata.createTime)),
     )
@@ -43,10 +43,10 @@ def replace_version(
 
     Args:
         existing: the previous record.
-        metadata: the new record, with another version.
+        metadata: the new record, with a new version number.
         now_ms: the current time.
-        fallback: the version to restore if this one does not come up: the new version goes on trial if any instance
-            should run. None for no trial.
+        fallback: version to restore if the new version fails to start, which puts the new version on trial if any
+            instance should run. None for no trial.
     """
     history = Deployments(newest=Deployment(version=metadata.version, timeMs=now_ms))
     history.earlier.extend(_bounded([_as_earlier(existing), *existing.deployments.earlier]))
@@ -57,11 +57,11 @@ def replace_version(
 
 
 def fallback_of(existing: FunctionMetaData, state: str) -> int | None:
-    """Return the version that an update falls back to, or None if no version is known to have run.
+    """Return the fallback version of an update, or None if no version is known to have run.
 
     Args:
         existing: the record before the update.
-        state: its progress, as in `web.deployments`.
+        state: progress of the existing version, as in `web.deployments`.
     """
     if state != RUNNING and existing.deployments.HasField("trial"):
         return existing.deployments.trial.fallbackVersion
@@ -69,24 +69,24 @@ def fallback_of(existing: FunctionMetaData, state: str) -> int | None:
 
 
 def restored(existing: FunctionMetaData, version: int, now_ms: int, failure: str = "") -> FunctionMetaData:
-    """Return the record that deploys an earlier version again, as a new version.
+    """Return the record that redeploys an earlier version as a new version.
 
     Args:
         existing: the current record.
-        version: one of those that `listed` returns.
+        version: one of the versions returned by `listed`.
         now_ms: the current time.
-        failure: why the newest version is rolled back automatically; empty if a client requested it.
+        failure: reason for an automatic rollback; empty if a client requested the rollback.
 
     Raises:
-        RequestRefused: 400, that version is the newest, or was not kept.
+        RequestRefused: 400, the version is the newest or was not retained.
     """
     name = existing.functionDetails.name
     if version == newest_version(existing):
-        raise RequestRefused(400, f"version {version} of {name} is the one that is deployed; nothing to roll back")
+        raise RequestRefused(400, f"version {version} of {name} is already deployed: nothing to roll back")
     found = next((one for one in existing.deployments.earlier if one.version == version), None)
     if found is None:
         kept = ", ".join(str(one.version) for one in existing.deployments.earlier) or "none"
-        raise RequestRefused(400, f"version {version} of {name} is not kept; earlier versions that are: {kept}")
+        raise RequestRefused(400, f"version {version} of {name} was not retained: earlier versions available: {kept}")
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
     metadata.version += 1
@@ -110,7 +110,7 @@ def restored(existing: FunctionMetaData, version: int, now_ms: int, failure: str
 
 
 def confirmed(existing: FunctionMetaData) -> FunctionMetaData:
-    """Return the record, with the same version, that ends the trial of a version that has come up."""
+    """Return the record, with the same version number, that ends the trial of a version that has started."""
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
     metadata.deployments.ClearField("trial")
@@ -118,13 +118,13 @@ def confirmed(existing: FunctionMetaData) -> FunctionMetaData:
 
 
 def newest_version(metadata: FunctionMetaData) -> int:
-    """Return the deployed version; records of earlier releases do not contain it, and the record's own is used."""
+    """Return the deployed version; in records of earlier releases, which lack it, this is the record's own version."""
     deployments = metadata.deployments
     return deployments.newest.version if deployments.HasField("newest") else metadata.version
 
 
 def earlier_version(metadata: FunctionMetaData, version: int) -> Deployment | None:
-    """Return an earlier version, or None if it was not kept."""
+    """Return an earlier version, or None if it was not retained."""
     return next((one for one in metadata.deployments.earlier if one.version == version), None)
 
 
@@ -142,13 +142,13 @@ def package_paths(metadata: FunctionMetaData) -> Iterator[str]:
 
 
 def code_location(record: FunctionMetaData | Deployment) -> PackageLocationMetaData:
-    """Return the location of a version's code; for an installed connector, that of its transform function, if any."""
+    """Return the location of a version's code, which for an installed connector is its transform function."""
     has_transform = record.HasField("transformFunctionPackageLocation")
     return record.transformFunctionPackageLocation if has_transform else record.packageLocation
 
 
 def listed(metadata: FunctionMetaData) -> list[Json]:
-    """Return all kept versions as JSON, newest first."""
+    """Return all retained versions as JSON, newest first."""
     deployments = metadata.deployments
     newest = deployments.newest if deployments.HasField("newest") else Deployment(version=metadata.version)
     state = "onTrial" if deployments.HasField("trial") else "deployed"
@@ -186,7 +186,7 @@ def _as_earlier(existing: FunctionMetaData) -> Deployment:
 
 
 def _bounded(found: list[Deployment]) -> list[Deployment]:
-    """Return as many of these versions as may be kept, always including the last one."""
+    """Return as many of the versions as may be retained, always including the last one."""
     kept, size = found[:1], found[0].ByteSize()
     for one in found[1:EARLIER_VERSIONS_MAX]:
         size += one.ByteSize()

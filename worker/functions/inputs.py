@@ -1,4 +1,4 @@
-"""The topics that a function currently reads, including those that match its patterns."""
+"""Topics that a function currently reads, including those that match its patterns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ async def inputs_of(details: FunctionDetails, admin: BrokerAdmin) -> list[str]:
     """Return the names of a function's inputs; topics that match a pattern are listed by partition.
 
     Raises:
-        MagnetarError: the broker does not answer.
+        MagnetarError: the broker did not answer.
     """
     topics = [topic for topic, given in details.source.inputSpecs.items() if not given.isRegexPattern]
     for pattern in patterns_of(details).values():

@@ -1,7 +1,7 @@
-"""Instances on all workers: status, statistics, restart, runs and logs, local or from the worker that runs them.
+"""Instances on all workers: status, statistics, restart, runs and logs, local or from the workers that run them.
 
-A worker that does not answer does not hold up the others (see `peers`): its instances are reported as not running, with
-the reason.
+An unresponsive worker does not delay the others (see `peers`); its instances are reported as not running, with the
+reason.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from .service import FunctionName
 from .status_json import deployed_json, function_stats, function_status, instance_stats
 
 PEER_TIMEOUT_S = 2.0
-"""How long another worker may pause in the middle of a log, in seconds."""
+"""Maximum pause in seconds while another worker sends a log."""
 
 RESTART_TIMEOUT_S = 20.0
-"""How long another worker may take to restart an instance, in seconds."""
+"""Time limit in seconds for another worker to restart an instance."""
 
 RUN_TIMEOUT_S = 10.0
-"""How long another worker may take to begin a run, in seconds; it may have to start a process first."""
+"""Time limit in seconds for another worker to start a run, for which it may have to start a process."""
 
 SETTLE_TIMEOUT_S = 5.0
-"""How long a request waits to see its change in the assignments before it responds anyway, in seconds."""
+"""Maximum time in seconds that a request waits to see its change in the assignments before it responds."""
 
 STOP_TIMEOUT_S = 10.0
-"""How long a request to stop waits for instances to end."""
+"""Maximum time that a stop request waits for instances to end."""
 
 ENDED_TIMEOUT_S = 13.0
-"""How long a worker may take to confirm the end of instances, in seconds: they have 10 s to stop, then are killed."""
+"""Time limit in seconds for a worker to confirm the end of instances, which are killed after 10 s."""
 
 FOLLOW_AGAIN_S = 1.0
-"""Pause in seconds before a followed log that ended is requested from the same worker again: it may be back."""
+"""Pause in seconds before a followed log that ended is requested again, as its worker may have restarted."""
 
 _POLL_S = 0.02
 
 Json = dict[str, Any]
 Ask = Callable[[Round, FunctionName, int, str], Awaitable[Json]]
-"""Returns the owner's report about an instance; called with round, function, instance number and owner's id."""
+"""Returns the owner's report about an instance; called with the round, function, instance number and owner id."""
 
 
 class InstanceMetrics(NamedTuple):
-    """The metrics of one instance.
+    """Metrics of one instance.
 
     Attributes:
         key: ``tenant/namespace/name:number``.
         component: kind of component.
-        data: the metrics.
+        data: metrics of the instance.
     """
 
     key: str
@@ -82,7 +82,7 @@ class Instances:
         http: httpx.AsyncClient,
         applied: Callable[[], Awaitable[None]],
     ) -> None:
-        """Use these; `applied` returns once the runtime has applied all assignments written before the call."""
+        """Create the object; `applied` returns once the runtime has applied all assignments written before the call."""
         self._runtime = runtime
         self._applied = applied
         self._scheduler = scheduler
@@ -97,7 +97,7 @@ class Instances:
         self._changed = asyncio.Event()
 
     async def settle(self, name: FunctionName, metadata: FunctionMetaData | None) -> bool:
-        """Wait, with a timeout, until the assignments match a function's newest record, or its deletion.
+        """Wait, with a timeout, until the assignments match a function's newest record or its deletion.
 
         Returns:
             whether they match.
@@ -119,14 +119,14 @@ class Instances:
         return is_settled()
 
     async def ended_here(self, name: FunctionName) -> None:
-        """Return once this worker runs no instance of a stopped function, having read its assignments to the end.
+        """Read the assignments to the end, and return once this worker runs no instance of a stopped function.
 
         Raises:
             RequestRefused: 409, the function is not stopped.
         """
         await self._applied()
         if not await self._runtime.ended(str(name)):
-            raise RequestRefused(409, f"an instance of {name} is to run; it was started meanwhile, try again")
+            raise RequestRefused(409, f"{name} was started again meanwhile: retry")
 
     async def not_ended(self, name: FunctionName) -> set[str]:
         """Wait until no worker runs a stopped function, and return the workers that did not confirm in time.
@@ -156,7 +156,7 @@ class Instances:
         return {worker for worker, answer in zip(asked, answers, strict=True) if not answer}
 
     async def stopped(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Wait, with a timeout, until no instance runs that should be stopped."""
+        """Wait, with a timeout, until all instances that should be stopped have ended."""
         numbers = [number for number, state in metadata.instanceStates.items() if state == STOPPED]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
@@ -192,7 +192,7 @@ class Instances:
         return await self._stats_of(self._round(), name, instance_id, owner)
 
     async def statuses_here(self, names: Iterable[FunctionName]) -> dict[str, Json]:
-        """Return `running` and `error` of each instance of some functions on this worker, by its name."""
+        """Return `running` and `error` of each instance of some functions on this worker, by instance name."""
         keys = [
             f"{name}:{number}" for name in names for number, owner in self._owners(name).items() if owner == self._me
         ]
@@ -208,7 +208,7 @@ class Instances:
         return {"running": status.running, "error": status.failureException}
 
     async def statuses(self, tenant: str, namespace: str, names: Sequence[FunctionName]) -> dict[str, Json]:
-        """Return the same from all workers, with one request each; a worker that does not answer is the error."""
+        """Same as `statuses_here`, but from all workers, with one request each; a failed request becomes the error."""
         of_worker: dict[str, list[str]] = {}
         for name in names:
             for number, owner in self._owners(name).items():
@@ -231,7 +231,7 @@ class Instances:
         return Round(self._membership, self._http)
 
     def _owners(self, name: FunctionName) -> dict[int, str]:
-        """Return the worker of each assigned instance, by the instance's number."""
+        """Return the worker of each assigned instance by instance number."""
         return {key.instance_id: held.workerId for key, held in self._scheduler.of_function(str(name))}
 
     async def _of_all(self, name: FunctionName, ask: Ask) -> Mapping[int, Json]:
@@ -260,15 +260,15 @@ class Instances:
         except KeyError:
             return instance_stats(MetricsData())
         except MagnetarError as exc:
-            # Not in Pulsar, whose statistics have no field for a reason; zeros alone would be misleading.
+            # Pulsar's statistics have no field for a reason, but zeros alone would be misleading.
             return {"error": str(exc), **instance_stats(MetricsData())}
 
     async def deployed(self, name: FunctionName) -> Mapping[int, Json]:
-        """Return the report of each assigned instance's owner about the version that it runs."""
+        """Return the workers' reports about the versions of all assigned instances."""
         return await self._of_all(name, self._deployed_of)
 
     async def instance_deployed(self, name: FunctionName, instance_id: int) -> Json:
-        """Return this worker's report about the version of an instance; empty if it does not run the instance."""
+        """Return this worker's report about the version of an instance; empty if the instance runs elsewhere."""
         return await self._deployed_of(self._round(), name, instance_id, self._me)
 
     async def _deployed_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
@@ -282,7 +282,7 @@ class Instances:
             return {"error": str(exc)}
 
     async def restart(self, name: FunctionName, instance_id: int | None, component: Component = FUNCTION) -> None:
-        """Restart one instance, or all that are assigned."""
+        """Restart one instance, or all assigned instances."""
         owners, questions = self._owners(name), self._round()
         if instance_id is not None:
             if instance_id not in owners:
@@ -306,7 +306,7 @@ class Instances:
             raise RequestRefused(400, f"{name}/{instance_id} has not been assigned yet") from None
 
     async def begin_run(self, name: FunctionName, instance_id: int, run_id: str) -> None:
-        """Begin a run of an instance; 409 if that is not possible, 503 if it will be possible shortly."""
+        """Start a run of an instance; raises 409 if that is not possible, and 503 if it will be possible shortly."""
         owner = self._owners(name).get(instance_id)
         if owner is None:
             raise RequestRefused(503, f"{name} has not been assigned to a worker yet")
@@ -317,12 +317,12 @@ class Instances:
         try:
             await self._runtime.begin_run(f"{name}:{instance_id}", run_id)
         except KeyError:
-            raise RequestRefused(503, f"{name} is about to start on worker {owner}") from None
+            raise RequestRefused(503, f"{name} is still starting on worker {owner}") from None
         except RunRefused as exc:
             raise RequestRefused(503 if isinstance(exc, RunNotYet) else 409, str(exc)) from exc
 
     async def own_stats(self) -> list[Json]:
-        """Return name and statistics of every instance on this worker."""
+        """Return the name and statistics of every instance on this worker."""
         return [{"name": one.key, "metrics": instance_stats(one.data)} for one in await self.own_metrics()]
 
     async def own_metrics(self) -> list[InstanceMetrics]:
@@ -352,10 +352,10 @@ class Instances:
         is_following: bool,
         component: Component = FUNCTION,
     ) -> AsyncIterator[bytes]:
-        """Yield the last lines of an instance's log from its worker; when following, also from later workers.
+        """Yield the last lines of an instance's log from its worker and, when following, from later workers.
 
-        The log of a dead instance is still on its worker. If the worker died, a line says that its log is unavailable;
-        if it comes back, its last lines are requested again.
+        The log of a dead instance remains on its worker. If the worker has died, a line reports that its log is
+        unavailable; if it returns, its last lines are requested again.
         """
         said = ""
         while True:
@@ -385,14 +385,14 @@ class Instances:
                 await within(FOLLOW_AGAIN_S, changed.wait())
 
     async def _read_log_of(self, owner: str, path: str, prefix: bytes, *, is_following: bool) -> AsyncIterator[bytes]:
-        """Yield an instance's log from another worker, until that worker ends it.
+        """Yield an instance's log from another worker until that worker ends the stream.
 
         Raises:
-            RequestRefused, httpx.HTTPError: the worker does not answer, or stopped answering.
+            RequestRefused, httpx.HTTPError: the worker did not answer or stopped responding.
         """
         member = (await self._membership.roster()).member(owner)
         if member is None:
-            raise RequestRefused(503, f"worker {owner} is not there")
+            raise RequestRefused(503, f"worker {owner} is not a member of the cluster")
         url = f"{self._membership.url_of(member)}{path}&follow={str(is_following).lower()}"
         timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
         async with self._http.stream("GET", url, timeout=timeout) as response:
@@ -411,8 +411,8 @@ class Instances:
 
 def _why_no_log(owner: str, error: Exception) -> str:
     if isinstance(error, RequestRefused) and error.status != 503:
-        return f"worker {owner} refuses: {error}"
-    return f"worker {owner} does not answer: {one_line(str(error)) or type(error).__name__}"
+        return f"worker {owner} rejected the request: {error}"
+    return f"worker {owner} did not answer: {one_line(str(error)) or type(error).__name__}"
 
 
 def _path(name: FunctionName, *more: object, base: str = FUNCTION.path) -> str:

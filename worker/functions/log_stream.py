@@ -1,4 +1,4 @@
-"""Streaming of an instance's log: its last lines, and optionally new ones. Not in Pulsar."""
+"""Streams the last lines of an instance's log, and optionally new lines. Not in Pulsar."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ async def stream_log(
     """Yield the last lines of a log and, if following, new ones until the client disconnects or the instance moves.
 
     Args:
-        path: the file; it need not exist yet.
-        lines: number of existing lines.
-        prefix: prefix of each line, to distinguish instances.
+        path: log file, which need not exist yet.
+        lines: number of existing lines to yield.
+        prefix: prefix of each line that identifies the instance.
         is_following: whether to continue with new lines.
         is_here: returns False once the instance writes its log on another worker.
     """
-    # The follower starts at the current end of the file; a line written before the tail is read may be repeated, but
-    # none is lost.
+    # The follower starts at the current end of the file. A line written before the tail is read may be repeated, but no
+    # line is lost.
     follower = await asyncio.to_thread(LogFollower, path)
     if found := await asyncio.to_thread(tail, path, min(lines, MAX_LINES)):
         yield _prefixed(found, prefix)
     while is_following:
-        was_here = is_here()  # before the read, so that the last lines are not missed
+        was_here = is_here()  # checked before reading, so that the last lines are not missed
         if found := await asyncio.to_thread(follower.read):
             yield _prefixed(found, prefix)
         elif not was_here:
@@ -45,7 +45,7 @@ def _prefixed(text: str, prefix: bytes) -> bytes:
 
 
 async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncGenerator[bytes, None]:
-    """Yield pieces, which contain whole lines, from all streams as they arrive. Ends when all streams have ended."""
+    """Yield pieces, each with whole lines, from all streams as they arrive, until all streams have ended."""
     if len(streams) == 1:
         async for piece in streams[0]:
             yield piece
@@ -56,13 +56,13 @@ async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncGenerator[byte
         try:
             async for piece in stream:
                 await pieces.put(piece)
-        except Exception as failure:  # noqa: BLE001  passed on to the reader of the pieces
+        except Exception as failure:  # noqa: BLE001  passed to the reader of the pieces
             await pieces.put(failure)
         else:
             await pieces.put(None)
 
-    # No task group, as it would raise an error when the generator is closed because the client disconnected.
-    tasks = TaskSet("logs of a request")
+    # Not a task group, which would raise an error when the generator is closed because the client disconnected.
+    tasks = TaskSet("log streaming")
     for stream in streams:
         tasks.start(copy(stream), "copy", awaited_elsewhere)
     try:

@@ -1,4 +1,4 @@
-"""Overview of a namespace's functions: which run, and how many instances of each. Not in Pulsar."""
+"""Overview of a namespace's functions: their states and numbers of running instances. Not in Pulsar."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ Json = dict[str, Any]
 
 
 def overview(records: Mapping[str, FunctionMetaData], statuses: Mapping[str, Json]) -> list[Json]:
-    """Return a record of each function, by name.
+    """Return an overview record for each function, by name.
 
     Args:
-        records: of the functions, by their names without tenant and namespace.
-        statuses: the status of each assigned instance by ``tenant/namespace/name:number``; of it `running` and `error`.
+        records: functions' records, by name without tenant and namespace.
+        statuses: `running` and `error` of each assigned instance, by ``tenant/namespace/name:number``.
 
     Returns:
-        For each: its name; `state`, one of running, partly running, down, stopped; `numRunning` of the `numInstances`
-        that should run; its processing guarantee; `error`, the error of the first instance that is not running.
+        For each function: its name; `state`, one of running, partly running, down or stopped; `numRunning` of the
+        `numInstances` that should run; its processing guarantee; and `error`, from the first instance that is not
+        running.
     """
     return [_row(name, records[name], statuses) for name in sorted(records)]
 

@@ -1,8 +1,8 @@
 """Permission checks at deployment: whether a function's role may use its topics.
 
-The broker makes the final decision at run time. But the worker prepares inputs and outputs with its own permissions,
-which a deployer without permissions must not benefit from; and a function that could never run is better rejected than
-restarted for ever.
+The broker makes the final decision at run time. However, the worker prepares inputs and outputs with its own
+permissions, from which a deployer without permissions must not benefit. It is also better to reject a function that
+could never run than to restart it forever.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEANING: dict[Operation, str] = {
 
 
 class OwnerRights:
-    """What the owners of functions may do with topics."""
+    """Permissions of functions' owners on topics."""
 
     def __init__(self, settings: AuthorizationSettings, grants: GrantsReader) -> None:
         self._settings = settings
@@ -44,13 +44,13 @@ class OwnerRights:
 
         Args:
             details: the function, source or sink.
-            role: the role that it will run as.
-            subscription: the name of its subscriptions.
+            role: role that the function will run as.
+            subscription: name of the function's subscriptions.
 
         Raises:
-            RequestRefused: 403, a permission is missing, the message names the topic; 400, an input or output is not a
-                valid topic.
-            MagnetarError: the grants cannot be read; try again.
+            RequestRefused: 403, a permission is missing, and the message names the topic; 400, an input or output is
+                not a valid topic.
+            MagnetarError: the grants cannot be read; retry.
         """
         if not self._settings.is_enabled or self._settings.is_super_user(role):
             return
@@ -60,7 +60,7 @@ class OwnerRights:
                 raise RequestRefused(
                     403,
                     f"the function would run as {role[:_SHOWN_CHARACTERS]!r}, which may not {_MEANING[use.operation]}"
-                    f" {use.named[:_SHOWN_CHARACTERS]} ({refusal}); grant it there first",
+                    f" {use.named[:_SHOWN_CHARACTERS]} ({refusal}): grant the permission first",
                 )
 
     async def may(self, role: str | None, topic: str, operation: TopicOperation, subscription: str = "") -> bool:
@@ -96,7 +96,7 @@ class OwnerRights:
         return await self._decide(role, Rule(use.who, use.operation), use.resource)
 
     async def _decide(self, role: str | None, rule: Rule, resource: Resource) -> str | None:
-        # A proxied request was already authorized on arrival; here only a single role matters.
+        # A proxied request was already authorized on arrival, so only one role matters here.
         settings = replace(self._settings, proxy_roles=())
         refusal = await decide(settings, self._grants, Roles(role), rule, resource)
         return None if refusal is None else refusal.why.value
@@ -107,10 +107,10 @@ class _Use:
     """An operation of a function on a topic or on the topics of a namespace.
 
     Attributes:
-        named: the topic or pattern as written in the config.
-        operation: the operation.
-        resource: its target.
-        who: the kind of authorization rule that applies.
+        named: topic or pattern as written in the config.
+        operation: operation to check.
+        resource: target of the operation.
+        who: kind of authorization rule that applies.
     """
 
     named: str
@@ -123,7 +123,7 @@ def _uses(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
     """Yield a function's operations on topics.
 
     Raises:
-        RequestRefused: 400, one of the topic names is invalid.
+        RequestRefused: 400, a topic name is invalid.
     """
     try:
         yield from _uses_of_inputs(details, subscription)
@@ -133,9 +133,9 @@ def _uses(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
             yield _Use(str(tasks), TopicOperation.CONSUME, Resource.of_topic(tasks, task_subscription(details)))
             outputs.append(str(tasks))
         letters = details.retryDetails.deadLetterTopic
-        is_sink = details.componentType == FunctionDetails.SINK  # sinks do without the subscription
+        is_sink = details.componentType == FunctionDetails.SINK  # sinks work without the subscription
         if letters and not is_sink and parse_topic_name(letters).is_persistent:
-            # The producer of letters creates a subscription, so that the broker keeps them.
+            # The producer of dead letters creates a subscription, so that the broker retains them.
             kept = f"{details.tenant}/{details.namespace}/{details.name}{LETTERS_SUFFIX}"
             yield _Use(letters, TopicOperation.SUBSCRIBE, Resource.of_topic(parse_topic_name(letters), kept))
         for topic in outputs:

@@ -1,12 +1,13 @@
-"""The identity of functions: each runs with its deployer's role, never with the worker's own credentials.
+"""Identity of functions: each function runs with its deployer's role, never with the worker's own credentials.
 
-Design: if the worker has the key that signs tokens, a function's record contains only its owner's role. The worker
-issues a token for that role, valid for an hour, into a file that it rewrites before expiry; clients read the file for
-every connection and whenever the broker asks again. Otherwise the record contains the token that the function was
-deployed with, as with Pulsar's ClearTextFunctionTokenAuthProvider, until an update with `updateAuthData` replaces it.
+Design: if the worker has the key for signing tokens, a function's record contains only its owner's role. The worker
+issues a token for that role, valid for an hour, to a file that it rewrites before expiry. Clients read the file for
+every connection and whenever the broker requests new credentials. Otherwise, the record contains the token that was
+used to deploy the function, as with Pulsar's ClearTextFunctionTokenAuthProvider, until an update with `updateAuthData`
+replaces it.
 
-A record without an owner was written while authentication was off; its instances connect without credentials and report
-that in their status.
+A record without an owner was written while authentication was disabled; its instances connect without credentials and
+report this in their status.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from ...security.roles import Roles
 from ...wire.functions_pb2 import FunctionAuthenticationSpec, FunctionMetaData
 
 OF_ROLE = "magnetar.RoleToken"
-"""`functionAuthSpec.provider` of a record whose data are the role; ours."""
+"""Our value of `functionAuthSpec.provider` for records that contain the owner's role."""
 OF_TOKEN = "org.apache.pulsar.functions.auth.ClearTextFunctionTokenAuthProvider"  # noqa: S105 (a name)
-"""The same where the data are the token of who deployed the function."""
+"""Value of `functionAuthSpec.provider` for records that contain the deployer's token."""
 WORKER_ROLE = "functions-worker"
-"""The worker's own role if no super-user is configured, that is, without authorization."""
+"""The worker's own role if no superuser is configured, that is, without authorization."""
 LIFE_S = 3600
-"""Lifetime of the tokens that the worker issues, in seconds."""
+"""Lifetime in seconds of tokens issued by the worker."""
 RENEWAL_S = 600.0
-"""How often the tokens in use are renewed, in seconds."""
+"""Interval in seconds for renewing the tokens in use."""
 _SHOWN_CHARACTERS = 100
 
 _log = logging.getLogger(__name__)
@@ -49,8 +50,8 @@ class Deployer:
     """The client that sends a deployment request.
 
     Attributes:
-        role: the role that the function will run as; None if the credential names no role.
-        token: the token it authenticated with; empty for other credentials, and behind a proxy.
+        role: role that the function will run as; None if the credentials do not contain a role.
+        token: token used for authentication; empty for other credentials and behind a proxy.
     """
 
     role: str | None
@@ -60,7 +61,7 @@ class Deployer:
 class Owners:
     """Stores deployers in function records, and provides the credentials of function instances.
 
-    Methods described as blocking read or write files.
+    Blocking methods read or write files.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class Owners:
         directory: Path,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare.
+        """Create the owners.
 
         Args:
-            server: this worker's authentication settings; its secret key signs the tokens of functions.
-            own: the worker's own credentials, and TLS settings for the broker.
-            super_users: super-user roles; the worker uses one of them if it also signs its own token.
-            directory: directory of the token files.
+            server: this worker's authentication settings, whose secret key signs the tokens of functions.
+            own: the worker's own credentials and TLS settings for the broker.
+            super_users: superuser roles, one of which the worker uses if it also signs its own token.
+            directory: directory for token files.
             clock: returns seconds since the epoch.
         """
         self._server = server
@@ -100,45 +101,45 @@ class Owners:
         return bool(self._server.token_secret_key)
 
     def deployer(self, roles: Roles | None, method: str, authorization: str) -> Deployer | None:
-        """Return the sender of a request; None while authentication is off.
+        """Return the sender of a request, or None without authentication.
 
         Args:
             roles: roles of the request.
-            method: authentication method that determined them; other credentials in the request were ignored.
-            authorization: its Authorization header.
+            method: authentication method that determined the roles; other credentials in the request were ignored.
+            authorization: Authorization header of the request.
 
         Raises:
-            RequestRefused: 401, it contains an original role that it may not act for.
+            RequestRefused: 401, the sender may not act for the original role.
         """
         if roles is None:
             return None
         if fault_of_pair(roles, self._server.proxy_roles, own_name_passes=True) is not None:
-            raise RequestRefused(401, "the request names a role that it may not speak for (X-Original-Principal)")
+            raise RequestRefused(401, "the request names a role that it may not act for (X-Original-Principal)")
         scheme, _, value = authorization.partition(" ")
         is_own = method == "token" and roles.original is None and scheme == "Bearer"
         return Deployer(roles.original or roles.role, value.strip() if is_own else "")
 
     def own_security(self) -> ClientSecurity:
-        """Return the worker's own credentials: those in its settings, or else a token that it signs. Blocking.
+        """Return the worker's own credentials, from its settings or as a token that it signs. Blocking.
 
         Raises:
-            InvalidConfig: it has no credentials.
+            InvalidConfig: the worker has no credentials.
         """
         if not self.is_enabled or self._own.auth_plugin:
             return self._own
         if not self._signs:
             raise InvalidConfig(
-                "authenticationEnabled: this worker has nothing to show the broker; give"
-                " brokerClientAuthenticationPlugin and brokerClientAuthenticationParameters, of a super-user"
+                "authenticationEnabled: this worker has no credentials for the broker: set"
+                " brokerClientAuthenticationPlugin and brokerClientAuthenticationParameters to those of a superuser"
             )
         self._signs_own = True
         return replace(self._own, auth_plugin="token", auth_params=self._write(self._own_role).absolute().as_uri())
 
     def record(self, metadata: FunctionMetaData, deployer: Deployer | None) -> None:
-        """Set the identity of the instances in a new record.
+        """Set the identity of instances in a new record.
 
         Raises:
-            RequestRefused: 400, the credentials of the request cannot be used by a function.
+            RequestRefused: 400, functions cannot use the credentials of the request.
         """
         spec = self._spec(deployer)
         metadata.ClearField("functionAuthSpec")
@@ -150,7 +151,7 @@ class Owners:
             return None
         if deployer.role is None:
             raise RequestRefused(
-                400, "the function would have no role to run as: the credentials of the request do not contain one"
+                400, "the function has no role to run as: the credentials of the request do not contain one"
             )
         if self._signs:
             return FunctionAuthenticationSpec(provider=OF_ROLE, data=deployer.role.encode())
@@ -158,23 +159,23 @@ class Owners:
             return FunctionAuthenticationSpec(provider=OF_TOKEN, data=deployer.token.encode())
         raise RequestRefused(
             400,
-            "the function would have nothing to show the broker: this worker has no tokenSecretKey to sign a token,"
-            " so deploy it with a token",
+            "the function has no credentials for the broker, because this worker has no tokenSecretKey to sign a"
+            " token: deploy the function with a token",
         )
 
     def renew(
         self, metadata: FunctionMetaData, existing: FunctionMetaData, deployer: Deployer | None, *, updates: bool
     ) -> None:
-        """Set the identity of the instances in the record of an update: the previous owner, or the updating client.
+        """Set the identity of instances in the record of an update: the previous owner or the updating client.
 
         Args:
             metadata: the new record.
             existing: the previous record.
             deployer: the client that updates the function.
-            updates: whether to change to that client (`updateAuthData`).
+            updates: whether to change the owner to the updating client (`updateAuthData`).
 
         Raises:
-            RequestRefused: 403, one role's code would run as another role; 400, as for `record`.
+            RequestRefused: 403, one role's code would run as another role; 400, same as `record`.
         """
         if not self.is_enabled or deployer is None:
             return
@@ -184,12 +185,12 @@ class Owners:
         elif owner != deployer.role:
             raise RequestRefused(
                 403,
-                f"the function runs as {owner[:_SHOWN_CHARACTERS]!r}, and code of another role must not; update it as"
-                " that role, or with updateAuthData to have it run as yours",
+                f"the function runs as {owner[:_SHOWN_CHARACTERS]!r}, and only that role may change its code: send the"
+                " request as that role, or use updateAuthData to run the function as your role",
             )
 
     def owner_of(self, metadata: FunctionMetaData) -> str | None:
-        """Return the role that a record's instances run as; None if the record has none, or an unknown one."""
+        """Return the role that a record's instances run as, or None if the record has no known role."""
         spec = metadata.functionAuthSpec
         if spec.provider != OF_TOKEN:
             return self.signed_role(metadata)
@@ -201,12 +202,12 @@ class Owners:
 
     @staticmethod
     def signed_role(metadata: FunctionMetaData) -> str | None:
-        """Return the role for which this worker signs a record's token, or None if it signs none."""
+        """Return the role for which this worker signs a token for a record, or None."""
         spec = metadata.functionAuthSpec
         return spec.data.decode("utf-8", "replace") if spec.provider == OF_ROLE else None
 
     def expires_at(self, metadata: FunctionMetaData) -> float | None:
-        """Return when the credentials in a record expire, in seconds since the epoch; None for never."""
+        """Return the expiry time of a record's credentials in seconds since the epoch; None if they do not expire."""
         spec = metadata.functionAuthSpec
         expires = _claims(spec.data).get("exp") if spec.provider == OF_TOKEN else None
         return float(expires) if isinstance(expires, int | float) else None
@@ -216,10 +217,10 @@ class Owners:
 
         Args:
             metadata: the record.
-            user: the system user that they run as; None for this process's user.
+            user: system user that runs the instances; None for this process's user.
 
         Raises:
-            InvalidConfig: this worker cannot create the credentials that the record requires.
+            InvalidConfig: this worker cannot create the credentials required by the record.
         """
         if not self.is_enabled:
             return self._own
@@ -236,8 +237,8 @@ class Owners:
     def _token_file(self, role: str, user: SystemUser | None) -> Path:
         if not self._signs:
             raise InvalidConfig(
-                f"the function runs as {role[:_SHOWN_CHARACTERS]!r}, and this worker has no tokenSecretKey to sign that"
-                " role's token with; give all workers the same one"
+                f"the function runs as {role[:_SHOWN_CHARACTERS]!r}, but this worker has no tokenSecretKey to sign a"
+                " token for that role: set the same key on all workers"
             )
         with self._lock:
             self._asked.add(role)
@@ -245,7 +246,7 @@ class Owners:
             return self._write(role, user)
 
     def _write(self, role: str, user: SystemUser | None = None) -> Path:
-        """Write a new token for a role, readable by a user. The file is replaced atomically."""
+        """Write a new token for a role, readable by a user, and replace the file atomically."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = self._file_of(role, user)
         if user is not None:
@@ -263,7 +264,7 @@ class Owners:
         return self._directory / (name if user is None else f"{name}-{user.uid}")
 
     def _token(self, role: str) -> str:
-        import jwt  # imported here: only needed to sign tokens
+        import jwt  # imported here because it is needed only for signing tokens
 
         from ...security.authentication.keys import key_bytes
 
@@ -274,10 +275,10 @@ class Owners:
         return jwt.encode(claims, key_bytes("tokenSecretKey", server.token_secret_key), "HS256")
 
     async def keep_renewed(self, in_use: Callable[[], set[str]], pause_s: float = RENEWAL_S) -> None:
-        """Renew the tokens of all roles that functions here run as, until cancelled.
+        """Renew the tokens of all roles used by functions on this worker, until cancelled.
 
         Args:
-            in_use: returns those roles; token files of other roles are removed.
+            in_use: returns the roles in use; token files of other roles are removed.
             pause_s: interval between renewals.
         """
         while True:
@@ -301,11 +302,11 @@ class Owners:
             try:
                 self._write(role, user)
             except (OSError, InvalidConfig) as error:
-                _log.warning("the token of the functions of %s is not renewed: %s", role[:_SHOWN_CHARACTERS], error)
+                _log.warning("cannot renew the token for functions of %s: %s", role[:_SHOWN_CHARACTERS], error)
 
 
 def _claims(token: bytes) -> dict[str, object]:
-    """Return a token's claims, unverified: the broker verifies the token, here they are only displayed."""
+    """Return a token's unverified claims, which are only displayed here; the broker verifies the token."""
     import jwt
 
     try:

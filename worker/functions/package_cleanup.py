@@ -2,13 +2,13 @@
 
 Installed requirements are removed once no package on this machine needs them.
 
-A package is stored before the record that references it, so an unreferenced package is kept for an hour. A package
-whose deployment was refused is removed at once. The hour is counted in memory, and restarts with the process and with
-each change of leader.
+A package is stored before the record that references it, so unreferenced packages are retained for an hour. A package
+whose deployment was rejected is removed immediately. The hour is counted in memory, and restarts with the process and
+with each leader change.
 
-A package may become referenced at any time, even after the hour. So the leader removes its topic only while no change
-can be decided, after checking once more. A request that references the package later checks that it still exists, and
-stores it again if not.
+A package may become referenced at any time, even after the hour. The leader therefore removes its topic only after
+another check, while no change can be decided. A request that references the package later checks whether it still
+exists, and stores it again if necessary.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class PackageCleanup:
     """Removes unreferenced packages every few minutes.
 
     Attributes:
-        packages: the packages on this machine.
-        admin: the broker.
+        packages: packages on this machine.
+        admin: client for the broker's REST interface.
         topic_prefix: prefix of package topics.
         named: returns the ids of the referenced packages.
-        is_leading: returns whether this worker leads and so removes topics.
-        undecided: each blocks changes of one kind of record that references packages.
-        installer: of requirements of packages on this machine.
-        isolation: holds per-user copies of packages and requirements; None: there are none.
+        is_leading: returns whether this worker is the leader, which removes topics.
+        undecided: context managers that each block changes of one kind of record that references packages.
+        installer: installs the requirements of packages on this machine.
+        isolation: manages per-user copies of packages and requirements; None if there are none.
     """
 
     packages: PackageStore
@@ -65,7 +65,7 @@ class PackageCleanup:
     _digests: dict[str, str] = field(default_factory=dict, init=False)  # by package id; packages never change
 
     def notice(self, package_ids: Iterable[str]) -> None:
-        """Restart the hour of packages that are or were referenced, even if only between two checks."""
+        """Restart the hour for packages that are or were referenced, even if only between two checks."""
         ids = set(package_ids)
         self._local.forget(ids)
         self._stored.forget(ids)
@@ -77,10 +77,10 @@ class PackageCleanup:
             await asyncio.sleep(PERIOD_S)
 
     async def refused(self, package_id: str) -> None:
-        """Remove the local copy of a package whose deployment was refused, unless it is in use."""
+        """Remove the local copy of a package whose deployment was rejected, unless it is in use."""
         if package_id in self._used():
             return
-        # Nothing is awaited between the check and the withdrawal; a later user unpacks the package again.
+        # The check and the withdrawal run without an await between them; later users unpack the package again.
         doomed = self.packages.withdraw(package_id)
         for directory in doomed:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
@@ -101,7 +101,7 @@ class PackageCleanup:
         try:
             await self._tidy_topics(now)
         except MagnetarError as exc:
-            _log.warning("packages that nothing names could not be removed, trying again later: %s", exc)
+            _log.warning("cannot remove unreferenced packages; retrying later: %s", exc)
 
     def _remove_local(self, package_id: str) -> None:
         self.packages.remove_local(package_id)
@@ -138,7 +138,7 @@ class PackageCleanup:
                 if package_id in self._used() or not is_over or not self.is_leading():
                     continue
                 await self.admin.delete_topic(self.topic_prefix + package_id)
-            _log.info("removed package %s, which no function names", package_id)
+            _log.info("removed unreferenced package %s", package_id)
 
 
 def _digest(package: Path) -> str:

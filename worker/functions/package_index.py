@@ -1,9 +1,9 @@
 """Index of packages uploaded under a name, `type://tenant/namespace/name@version`.
 
-Design: a topic has one record per package, keyed by its name, and every worker reads it; the content is stored like a
-function's. To make a change, a worker gets exclusive access to the topic, reads it to the end, decides and writes. So
-two workers never decide at the same time, and no leader is needed. A function created from a package references the
-content, and keeps it when the package is deleted.
+Design: a topic, which every worker reads, contains one record per package, keyed by its name; the content is stored
+like that of a function. To make a change, a worker acquires exclusive access to the topic, reads it to the end, decides
+and writes. Two workers therefore never decide concurrently, and no leader is needed. A function created from a package
+references the content, and retains it when the package is deleted.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ...tasks import Backoff, Retry
 TYPES = ("function", "sink", "source")
 NAME_BYTES_MAX = 128
 WRITE_TIMEOUT_S = 15.0
-"""How long a change may wait for the changes of other workers, in seconds."""
+"""Time limit in seconds for a change to wait for changes of other workers."""
 _PAUSE_S = 0.1
 
 Json = dict[str, Any]
 Decide = Callable[[Json | None], Json | None]
-"""Returns the new record, None to delete it, given the existing record; raises RequestRefused."""
+"""Given the existing record, returns the new record, or None to delete it; raises RequestRefused."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackageName:
-    """The name of a package."""
+    """Name of a package."""
 
     type: str
     tenant: str
@@ -45,13 +45,13 @@ class PackageName:
 
 
 def package_name_of(kind: str, *parts: str) -> PackageName:
-    """Return the package name made of a kind and these parts: tenant, namespace, name, version.
+    """Return the package name for a kind and the parts tenant, namespace, name and version.
 
     Raises:
         RequestRefused: 412, the name is invalid.
     """
     if kind.lower() not in TYPES:
-        raise RequestRefused(412, f"Invalid package domain: '{kind[:40]}'; it is {', '.join(TYPES)}")
+        raise RequestRefused(412, f"Invalid package domain: '{kind[:40]}': expected {', '.join(TYPES)}")
     if not all(part and _is_plain(part) for part in parts):
         raise RequestRefused(
             412, f"Invalid package name '{kind}://{'/'.join(parts[:3])[:120]}@{parts[3][:40]}': each part has 1 to"
@@ -66,7 +66,9 @@ def parse_package_url(url: str) -> PackageName:
     path, _, version = rest.partition("@")
     parts = path.split("/")
     if len(parts) != 3:
-        raise RequestRefused(412, f"Invalid package name '{url[:200]}'; it is {kind}://tenant/namespace/name@version")
+        raise RequestRefused(
+            412, f"Invalid package name '{url[:200]}': expected {kind}://tenant/namespace/name@version"
+        )
     return package_name_of(kind, *parts, version or "latest")
 
 
@@ -80,7 +82,7 @@ def _is_plain(part: str) -> bool:
 
 
 class PackageIndex:
-    """The packages of a cluster, as one worker knows them; bound to one event loop."""
+    """A worker's view of the packages of a cluster. Bound to one event loop."""
 
     def __init__(
         self, storage: LogStorage, writer_name: str, on_change: Callable[[Iterable[str]], None] = lambda ids: None
@@ -90,7 +92,7 @@ class PackageIndex:
         Args:
             storage: stores the records.
             writer_name: producer name of this worker.
-            on_change: called with the content ids that a changed record referenced before and references now.
+            on_change: called with the content ids referenced by a changed record before and after the change.
         """
         self.log = ReplicatedLog(storage, self._apply, "packages", "record")
         self._writer_name = writer_name
@@ -100,10 +102,10 @@ class PackageIndex:
 
     def _apply(self, key: str | None, value: bytes, _: Mapping[str, str]) -> None:
         if not key:
-            raise ValueError("a record without a key")
+            raise ValueError("record without a key")
         record = json.loads(value) if value else None
         if value and (not isinstance(record, dict) or not isinstance(record.get("packageId"), str)):
-            raise ValueError(f"the record of {key[:100]} is not a package")
+            raise ValueError(f"record of {key[:100]} is not a package")
         before = self._held.pop(key, None)
         if record is not None:
             self._held[key] = record
@@ -114,7 +116,7 @@ class PackageIndex:
         return [record["packageId"] for record in self._held.values()]
 
     async def get(self, name: PackageName) -> Json:
-        """Return the newest record of a package; never modify it. Raises RequestRefused, 404."""
+        """Return the newest record of a package, which must not be modified. Raises RequestRefused, 404."""
         await self.log.catch_up()
         record = self._held.get(str(name))
         if record is None:
@@ -128,27 +130,27 @@ class PackageIndex:
         return [one for one in found if (one.type, one.tenant, one.namespace) == (kind, tenant, namespace)]
 
     async def change(self, name: PackageName, decide: Decide) -> None:
-        """Decide and write a record; returns once it is durable.
+        """Decide and write a record, and return once it is durable.
 
         Cancellation: the record may still be written.
 
         Raises:
-            RequestRefused: raised by `decide`; 503, other workers kept writing.
+            RequestRefused: raised by `decide`; or 503, other workers blocked the change.
         """
         async with self.undecided():
             self.log.lead(self.log.follow)
             async with self.log.turn() as turn:
-                assert turn is not None  # it leads by the line above
+                assert turn is not None  # the log is leading since the line above
                 record = decide(self._held.get(str(name)))
                 value = b"" if record is None else json.dumps(record).encode()
                 await turn.append([LogRecord(str(name), value)])
 
     @asynccontextmanager
     async def undecided(self) -> AsyncIterator[None]:
-        """Block changes by all workers while the context lasts; all earlier changes are known.
+        """Context manager that blocks changes by all workers, after all earlier changes have been read.
 
         Raises:
-            RequestRefused: 503, other workers kept writing.
+            RequestRefused: 503, other workers did not release the index in time.
         """
         async with self._turn:
             busy = Retry((ProducerBusy, ProducerFenced), Backoff(_PAUSE_S, _PAUSE_S), is_final=lambda _: False)
@@ -156,7 +158,7 @@ class PackageIndex:
                 async with asyncio.timeout(WRITE_TIMEOUT_S):
                     await busy.call(lambda: self.log.open(self._writer_name))
             except TimeoutError:
-                raise RequestRefused(503, "another worker changes packages; repeat the request") from None
+                raise RequestRefused(503, "another worker is changing packages: retry the request") from None
             try:
                 await self.log.catch_up()
                 yield

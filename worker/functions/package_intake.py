@@ -1,4 +1,4 @@
-"""Intake of packages: checks and stores uploads, and fetches packages by a function's record."""
+"""Intake of packages: checks and stores uploads, and fetches the packages of records."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .code_check import CodeCheck
 from .package_urls import PackageUrls
 
 PACKAGE_PREFIX = "package-"
-"""Prefix of a package's path in a record; its id follows."""
+"""Prefix of a package's path in a record, followed by the package id."""
 NAME_BYTES_MAX = 200
 
 _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class PackageIntake:
-    """Packages in requests and records."""
+    """Checks, stores and fetches packages from requests and records."""
 
     def __init__(
         self,
@@ -49,32 +49,32 @@ class PackageIntake:
         self._urls = urls
 
     def used(self, upload: Upload | None) -> contextlib.AbstractContextManager[None]:
-        """Protect an upload from removal while the context lasts."""
+        """Context manager that protects an upload from removal."""
         return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
 
     async def fetch_url(self, url: str, title: str) -> tuple[Upload, str]:
-        """Fetch a package; return it, to be passed to `discard`, and its file name. Raises as `PackageUrls.fetch`."""
+        """Same as `PackageUrls.fetch`; pass the returned upload to `discard` afterwards."""
         return await self._urls.fetch(url, title)
 
     async def discard(self, upload: Upload) -> None:
-        """Remove an upload's file; a package that was stored from it stays."""
+        """Remove an upload's file, but not the package that was stored from it."""
         await self._packages.discard(upload)
 
     async def refused(self, upload: Upload | None) -> None:
-        """Remove the unpacked package of an upload whose deployment was refused."""
+        """Remove the unpacked package of an upload whose deployment was rejected."""
         if upload is not None:
             await self._remove_refused(upload.package_id)
 
     async def keep(
         self, upload: Upload, file_name: str | None, config: FunctionConfig | ConnectorConfig, deadline: Deadline
     ) -> tuple[PackageLocationMetaData, str]:
-        """Check a package and store it durably; return its location and the name of the class to run.
+        """Check a package, store it durably, and return its location and the name of the class to run.
 
         Args:
-            upload: the package.
-            file_name: the file name sent with the upload.
+            upload: uploaded package.
+            file_name: file name sent with the upload.
             config: the function's config.
-            deadline: of the request.
+            deadline: deadline of the request.
 
         Raises:
             PackageError: the upload is not a valid package, or does not contain the function.
@@ -94,7 +94,7 @@ class PackageIntake:
     async def keep_transform(
         self, upload: Upload, file_name: str | None, config: ConnectorConfig, deadline: Deadline
     ) -> PackageLocationMetaData:
-        """Check and store the package of an installed connector's transform function; raises the same as `keep`."""
+        """Same as `keep`, for the package of an installed connector's transform function."""
         class_name = config.transform_function_class_name or ""
         name = _package_name(file_name or config.transform_function or "", class_name)
         place = await self._packages.unpack(upload, name)
@@ -103,7 +103,7 @@ class PackageIntake:
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
 
     async def check_transform(self, location: PackageLocationMetaData, class_name: str, tenant: str) -> None:
-        """Check the package of a transform function against another class; raises PackageError."""
+        """Check the package of a transform function against another class. Raises PackageError."""
         await self._check_transform(await self.fetch(location), class_name, tenant)
 
     async def _check_transform(self, place: Path, class_name: str, tenant: str) -> None:
@@ -111,12 +111,12 @@ class PackageIntake:
         await self._code.check(Question(place, class_name, is_called=True, tenant=tenant))
 
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
-        """Make sure that a package exists now that a record references it.
+        """Make sure that a package that is now referenced by a record exists.
 
-        A package that was stored long ago and unreferenced since may have been removed between the request's check and
-        its record. From the record on it is safe from cleanup.
+        A package that was stored long ago and not referenced since may have been removed between the request's check
+        and the record. The record protects it from cleanup.
         """
-        async with deadline.bound("the change was made, and its package could not be looked at"):
+        async with deadline.bound("the change was made, but its package could not be verified"):
             await deadline.ask(lambda: self._packages.keep(upload, location.originalFileName, is_named=True))
 
     async def check_stored(self, location: PackageLocationMetaData, config: FunctionConfig | ConnectorConfig) -> None:
@@ -131,32 +131,32 @@ class PackageIntake:
             await self._examine(place, found.class_name, config)
 
     async def _examine(self, place: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> None:
-        """Load the code in another process; skipped for Spark functions, whose requirements are installed later."""
+        """Load the code in another process, except for Spark functions, whose requirements are installed later."""
         if config.runtime_env != SPARK:
             await self._code.check(question_of(place, class_name, config))
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
-        """Fetch and unpack a record's package; returns an empty path for an installed connector."""
+        """Fetch and unpack a record's package, and return its path, which is empty for installed connectors."""
         if is_built_in(location):
             return Path()
         return await self._packages.fetch(package_id(location), package_name(location))
 
 
 def built_in_location(name: str) -> PackageLocationMetaData:
-    """Return the location that the record of an installed connector has instead of a package's."""
+    """Return the location that replaces the package location in the record of an installed connector."""
     return PackageLocationMetaData(packagePath=BUILT_IN + name)
 
 
 def is_built_in(location: PackageLocationMetaData) -> bool:
-    """Return whether a location is an installed connector's."""
+    """Return whether a location is that of an installed connector."""
     return location.packagePath.startswith(BUILT_IN)
 
 
 def package_id(location: PackageLocationMetaData) -> str:
-    """Return the id in a record's package path.
+    """Return the package id from a record's package path.
 
     Raises:
-        PackageError: the path has another form, for example written by another system.
+        PackageError: the path is not ours, for example written by another system.
     """
     identity = location.packagePath.removeprefix(PACKAGE_PREFIX)
     if identity == location.packagePath or not _PACKAGE_ID.fullmatch(identity):
@@ -165,10 +165,10 @@ def package_id(location: PackageLocationMetaData) -> str:
 
 
 def package_name(location: PackageLocationMetaData) -> str:
-    """Return the file name in a record, by which an instance finds the module.
+    """Return the package's file name from a record, which determines the module.
 
     Raises:
-        PackageError: the name contains a directory. Records may come from elsewhere, and the name is used for a file.
+        PackageError: the name contains a directory, which is unsafe because records may come from other systems.
     """
     name = location.originalFileName
     if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
@@ -181,7 +181,7 @@ def package_name(location: PackageLocationMetaData) -> str:
 def source_question(
     package: Path, config: FunctionConfig | ConnectorConfig, *, finds_state_call: bool = False
 ) -> SourceQuestion:
-    """Build the question about a package's source code (`SourceQuestion`)."""
+    """Return the question about a package's source code (`SourceQuestion`)."""
     found = SourceQuestion(
         package, source.FUNCTION, config.class_name or "", finds_state_call=finds_state_call, tenant=config.tenant or ""
     )
@@ -194,7 +194,7 @@ def source_question(
 
 
 def question_of(package: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> Question:
-    """Build the question answered by loading a package's code in another process; not for Spark functions."""
+    """Return the question that is answered by loading a package's code in another process; not for Spark functions."""
     if isinstance(config, ConnectorConfig):
         return Question(package, class_name, is_called=False, tenant=config.tenant or "")
     settings = value_settings(to_details(config))
@@ -207,14 +207,14 @@ def _bare(path: str) -> str:
 
 
 def _file_name(sent: str | None, config: FunctionConfig | ConnectorConfig) -> str:
-    """Return the package's file name. It determines the module, so an upload without a name uses that of `py`."""
+    """Return the package's file name, which determines the module; an upload without a name uses that of `py`."""
     return _package_name(sent or config.file_name or "", config.class_name or "")
 
 
 def _package_name(given: str, class_name: str) -> str:
     name = _bare(given) or class_name.split(".")[0] + ".py"
     if not name.endswith(SUFFIXES) or name in SUFFIXES:
-        raise RequestRefused(400, f"the package {name} is not a {', '.join(SUFFIXES)} file; give one of these")
+        raise RequestRefused(400, f"invalid package {name}: expected a {', '.join(SUFFIXES)} file")
     if not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX:
-        raise RequestRefused(400, f"the package name {name[:40]!r} must be 1 to {NAME_BYTES_MAX} printable bytes")
+        raise RequestRefused(400, f"invalid package name {name[:40]!r}: must be 1 to {NAME_BYTES_MAX} printable bytes")
     return name

@@ -1,4 +1,4 @@
-"""Package topics: storage of `metadata.packages`, through the client."""
+"""Package topics: the storage of `metadata.packages`, accessed through the client."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ...metadata.packages import PartWriter
 from ...wire.message_id import EARLIEST
 
 KEEP = "keep"
-"""The durable subscription that protects a package from retention; it never acknowledges anything."""
+"""Durable subscription that protects a package from deletion, as it never acknowledges anything."""
 
 _READ_TIMEOUT_S = 30.0
 _QUEUE = 4
-"""Receiver queue size in parts, which are large."""
+"""Receiver queue size in parts, small because parts are large."""
 
 
 class PackageTopics:
-    """Reads and writes `package-<id>` topics of one namespace."""
+    """Reads and writes the `package-<id>` topics of one namespace."""
 
     def __init__(self, client: AsyncClient, topic_prefix: str) -> None:
-        """Use topics whose names are `topic_prefix` followed by the package id."""
+        """Create the storage; topic names are `topic_prefix` followed by the package id."""
         self._client = client
         self._prefix = topic_prefix
 
@@ -33,7 +33,7 @@ class PackageTopics:
 
     @asynccontextmanager
     async def write(self, package_id: str) -> AsyncIterator[PartWriter]:
-        """Open the topic for writing; the subscription `keep` is created before the first part is written."""
+        """Open the topic for writing, and create the subscription `keep` before the first part is written."""
         topic = self.topic(package_id)
         holder = await self._client.subscribe(
             topic, KEEP, ConsumerConfig(type="Shared", initial_position="Earliest", receiver_queue_size=0)
@@ -61,7 +61,7 @@ class PackageTopics:
                 try:
                     message = await reader.read_next(_READ_TIMEOUT_S)
                 except OperationTimeout as exc:
-                    raise PackageError(f"{topic} gave nothing for {_READ_TIMEOUT_S:g} s; try again") from exc
+                    raise PackageError(f"received nothing from {topic} for {_READ_TIMEOUT_S:g} s: retry") from exc
                 yield message.data, message.properties
                 if message.message_id[:2] >= last[:2]:
                     return
@@ -69,7 +69,7 @@ class PackageTopics:
             await reader.close()
 
     async def last_properties(self, package_id: str) -> Mapping[str, str] | None:
-        """Return the properties of the topic's last message; None if the topic is empty or cannot be read."""
+        """Return the properties of the topic's last message, or None if the topic is empty or unreadable."""
         topic = self.topic(package_id)
         try:
             probe = await self._client.create_reader(topic, EARLIEST, ReaderConfig(receiver_queue_size=1))

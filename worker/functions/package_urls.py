@@ -1,8 +1,8 @@
-"""Packages by URL, fetched by the worker that receives the request, from allowed URLs only.
+"""Packages by URL, fetched from allowed URLs by the worker that receives the request.
 
-Nothing is allowed by default, as with Apache Pulsar: otherwise any client that may deploy could make the worker read
-any file on its machine and send requests to any server it can reach. Redirects must lead to allowed URLs, too. The
-package is stored like an upload: its URL is not fetched again.
+As in Apache Pulsar, no URLs are allowed by default: any client with permission to deploy could otherwise make the
+worker read any file on its machine and send requests to any server within reach. Redirects must also lead to allowed
+URLs. The package is stored like an upload, and its URL is not fetched again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...metadata.packages import PART_BYTES, PackageStore, Upload
 from .package_index import TYPES, PackageIndex, parse_package_url
 
 FETCH_TIMEOUT_S = 20.0
-"""Total timeout for fetching in seconds; a request has thirty seconds for everything."""
+"""Total timeout in seconds for fetching a package, within the thirty seconds of a request."""
 REDIRECTS_MAX = 5
 
 _FUNCTION = "Function"
@@ -36,9 +36,9 @@ class PackageUrls:
     Attributes:
         packages: receives the fetched packages.
         http: client for other servers.
-        index: the packages stored under names.
-        function_patterns: regular expressions, one of which must match the whole URL of a function's package.
-        connector_patterns: the same for sources and sinks.
+        index: packages stored under names.
+        function_patterns: regular expressions, one of which must match the entire URL of a function's package.
+        connector_patterns: regular expressions for the packages of sources and sinks.
     """
 
     packages: PackageStore
@@ -48,14 +48,14 @@ class PackageUrls:
     connector_patterns: tuple[str, ...] = ()
 
     async def fetch(self, url: str, title: str) -> tuple[Upload, str]:
-        """Return a package, to be passed to `discard` by the caller, and its file name.
+        """Return a package, which the caller must pass to `discard`, and its file name.
 
         Args:
             url: ``http://…``, ``https://…`` or ``file:///…``, or the name of a package, ``function://t/n/name@version``.
             title: ``Function``, ``Source`` or ``Sink``.
 
         Raises:
-            RequestRefused: 400, the URL is not allowed, or does not return a package.
+            RequestRefused: 400, the URL is not allowed or does not return a package.
         """
         is_named = url.startswith(tuple(f"{kind}://" for kind in TYPES))
         if not is_named:
@@ -67,7 +67,7 @@ class PackageUrls:
                 is_file = urlsplit(url).scheme == "file"
                 upload = await (self._of_file(url) if is_file else self._of_server(url, title))
         except TimeoutError:
-            raise _refusal(title, url, f"it took longer than {FETCH_TIMEOUT_S:g} s") from None
+            raise _refusal(title, url, f"timed out after {FETCH_TIMEOUT_S:g} s") from None
         except (PackageError, OSError, httpx.HTTPError, httpx.InvalidURL) as exc:
             raise _refusal(title, url, str(exc) or type(exc).__name__) from exc
         return upload, unquote(urlsplit(url).path).rpartition("/")[2]
@@ -80,14 +80,14 @@ class PackageUrls:
         except ValueError:
             parts = urlsplit("")
         is_known = parts.scheme in ("http", "https") if parts.hostname else parts.scheme == "file"
-        # A path with ".." may match a pattern although it leads to another place.
+        # A path with ".." may match a pattern although it leads elsewhere.
         goes_up = ".." in unquote(parts.path).split("/")
         patterns = self.function_patterns if is_function else self.connector_patterns
         if not is_known or goes_up or not any(re.fullmatch(pattern, url) for pattern in patterns):
             raise RequestRefused(
                 400,
-                "Function Package url is not valid.supported url (http/https/file); it must match one of the worker's"
-                f" {key} ({', '.join(patterns) or 'none is set'}); or upload the file as data",
+                "Function Package url is not valid.supported url (http/https/file); the URL must match one of the"
+                f" worker's {key} ({', '.join(patterns) or 'none is set'}): change the URL or upload the file as data",
             )
 
     async def _of_index(self, url: str) -> tuple[Upload, str]:
@@ -118,13 +118,13 @@ class PackageUrls:
                 if response.status_code in _REDIRECTS and "location" in response.headers:
                     place = urljoin(place, response.headers["location"])
                     if urlsplit(place).scheme == "file":
-                        raise PackageError(f"it redirects to {place}")
+                        raise PackageError(f"redirected to {place}")
                     self._check(place, title)
                     continue
                 if response.status_code != httpx.codes.OK:
                     raise PackageError(f"HTTP {response.status_code} {response.reason_phrase}")
                 if response.headers.get("content-encoding", "identity") != "identity":
-                    raise PackageError("it is sent compressed, which was not asked for")
+                    raise PackageError("the response is compressed although compression was not requested")
                 return await self.packages.receive(response.aiter_raw())
         raise PackageError(f"more than {REDIRECTS_MAX} redirects")
 

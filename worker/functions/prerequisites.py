@@ -1,4 +1,4 @@
-"""Checks and preparations before a function is created: Spark, output deduplication, input subscriptions."""
+"""Checks and preparations before creating a function: Spark, output deduplication and input subscriptions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_spark(details: FunctionDetails) -> bool:
-    """Return whether a function works in runs, with Spark."""
+    """Return whether a function is a Spark function, which works in runs."""
     return runtime_options(details.customRuntimeOptions).get("runtime_env") == SPARK
 
 
@@ -63,10 +63,10 @@ class Prerequisites:
         self._admin = admin
 
     async def check_machine(self, details: FunctionDetails) -> None:
-        """Check that this worker's machine can run a function; other machines are assumed to be alike.
+        """Check that this worker's machine can run a function, assuming that other machines are alike.
 
         Raises:
-            RequestRefused: it cannot; the message says why.
+            RequestRefused: it cannot; the message contains the reason.
         """
         self.check_isolation(details)
         await self._check_spark(details)
@@ -75,14 +75,14 @@ class Prerequisites:
                 await asyncio.to_thread(cpu_groups.find)
             except NoCpuLimit as exc:
                 raise RequestRefused(
-                    400, f"resources.cpu: not on the machine of worker {self._worker_id}: {exc}"
+                    400, f"resources.cpu is not supported on the machine of worker {self._worker_id}: {exc}"
                 ) from exc
 
     def check_isolation(self, details: FunctionDetails) -> None:
         """Check that a function can run as its tenant's system user, if the worker is configured so.
 
         Raises:
-            RequestRefused: it cannot; the message says why.
+            RequestRefused: it cannot; the message contains the reason.
         """
         names = self._config.process_users
         if not names:
@@ -101,7 +101,7 @@ class Prerequisites:
         """Check that this worker's machine can run a Spark function.
 
         Raises:
-            RequestRefused: it cannot; the message says why.
+            RequestRefused: it cannot; the message contains the reason.
         """
         if not is_spark(details):
             return
@@ -115,25 +115,25 @@ class Prerequisites:
             await asyncio.to_thread(check_ready, self._config.spark_master, None, self._config.data_dir / "spark")
         except (InvalidConfig, SparkFailed) as exc:
             raise RequestRefused(
-                400, f"runtimeEnv spark is not possible on the machine of worker {self._worker_id}: {exc}"
+                400, f"runtimeEnv spark is not available on the machine of worker {self._worker_id}: {exc}"
             ) from exc
 
     async def prepare_output(self, details: FunctionDetails, owner: str | None = None) -> None:
         """Enable deduplication on the output topic of an EFFECTIVELY_ONCE function.
 
-        The broker drops duplicates only on topics with deduplication enabled. It is enabled by a topic policy, which
-        affects no other topic, and read back: a function whose guarantee would not hold is rejected. So is one whose
-        owner may not set that policy, unless deduplication is already enabled.
+        The broker drops duplicates only on topics with deduplication enabled. This method enables it with a topic
+        policy, which affects no other topic, and verifies the policy. A function is rejected if its guarantee would not
+        hold, or if its owner may not set the policy and deduplication is not already enabled.
 
         Cancellation: the topic may have been created, and deduplication enabled.
 
         Args:
             details: the function.
-            owner: the role that it runs as; None if authorization is off.
+            owner: role that the function runs as; None without authorization.
 
         Raises:
-            RequestRefused: deduplication cannot be enabled, or the function needs a state store, which is missing.
-            ConnectionLost: the broker does not answer; try again.
+            RequestRefused: deduplication cannot be enabled, or a required state store is missing.
+            ConnectionLost: the broker did not answer; retry.
         """
         topic, admin_url = details.sink.topic, self._config.admin_url
         if not topic or (details.processingGuarantees != EFFECTIVELY_ONCE and not is_spark(details)):
@@ -150,9 +150,9 @@ class Prerequisites:
         if count:
             raise RequestRefused(
                 400,
-                f"output topic {topic} has {count} partitions, and EFFECTIVELY_ONCE commits outputs for several through"
-                " the state store; set stateStorageServiceUrl in the worker's configuration, or use an output topic"
-                " without partitions",
+                f"output topic {topic} has {count} partitions, but EFFECTIVELY_ONCE requires a state store for"
+                " partitioned outputs: set stateStorageServiceUrl in the worker's configuration, or use a"
+                " non-partitioned output topic",
             )
         try:
             if owner is not None and not await self._rights.may_set_policy(owner, topic, "DEDUPLICATION"):
@@ -160,7 +160,7 @@ class Prerequisites:
                 return
             await asyncio.to_thread(switch_on, admin_url, topic, self._credentials)
         except DeduplicationOff as exc:
-            why = "outputs of a Spark function are there exactly once: " if is_spark(details) else ""
+            why = "Spark functions write their outputs exactly once: " if is_spark(details) else ""
             raise RequestRefused(400, f"{why}{exc}") from exc
 
     async def _require_deduplication(self, topic: str, owner: str) -> None:
@@ -170,22 +170,22 @@ class Prerequisites:
             namespace = parse_topic_name(topic).namespace_name
             raise RequestRefused(
                 403,
-                f"{exc}, which EFFECTIVELY_ONCE and Spark need, and {owner!r} may not change policies. Have an"
-                f" administrator of the tenant run: pulsar-admin namespaces set-deduplication {namespace} --enable",
+                f"{exc}, which EFFECTIVELY_ONCE and Spark require, and {owner!r} may not change policies: ask an"
+                f" administrator of the tenant to run pulsar-admin namespaces set-deduplication {namespace} --enable",
             ) from exc
 
     async def prepare_inputs(self, details: FunctionDetails) -> None:
         """Create a function's subscriptions if they are missing.
 
-        In Apache Pulsar a new subscription starts at the end of the topic when the first instance has started, so
-        messages published between the response to `create` and that moment are never processed. Here the subscription
+        In Apache Pulsar, a new subscription starts at the end of the topic once the first instance has started, so
+        messages published between the response to `create` and that moment are never processed. Here, the subscription
         exists before `create` responds, so all messages published afterwards are processed.
 
-        If the broker refuses a subscription, the function is still accepted: its instances keep retrying, and report
-        the reason in their status.
+        If the broker rejects a subscription, the function is still accepted; its instances keep retrying and report the
+        reason in their status.
 
         Raises:
-            ConnectionLost: the broker does not answer; try again.
+            ConnectionLost: the broker did not answer; retry.
         """
         source, name = details.source, subscription_of(details)
         config = ConsumerConfig(
@@ -201,7 +201,7 @@ class Prerequisites:
         """Reject invalid topic patterns, and patterns that match the function's own output.
 
         Raises:
-            RequestRefused: there is such a pattern.
+            RequestRefused: a pattern is invalid or matches the output.
         """
         try:
             patterns_of(details)
@@ -224,10 +224,10 @@ class Prerequisites:
         except (ConnectionLost, OperationTimeout, TimeoutError):
             pass  # or the subscription exists, and an exclusive consumer is connected
         except MagnetarError as exc:
-            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)
+            _log.warning("cannot prepare subscription %s of %s: %s", name, topic, exc)
             return
         try:
             is_earliest = config.initial_position == "Earliest"
             await self._admin.create_subscription(topic, name, is_earliest=is_earliest)
         except UnknownBrokerError as exc:
-            _log.warning("subscription %s of %s could not be prepared: %s", name, topic, exc)
+            _log.warning("cannot prepare subscription %s of %s: %s", name, topic, exc)

@@ -1,4 +1,4 @@
-"""Runs of Spark functions: begun on the worker that has the function, and waited for and listed on any."""
+"""Runs of Spark functions: any worker starts them on the function's worker, waits for them and lists them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from .state_tables import StateTables
 
 POLL_S = 0.2
 READY_WITHIN_S = 15.0
-"""How long a function that was just created or moved may take to become ready, in seconds."""
+"""Time limit in seconds for a function that was just created or moved to become ready."""
 ASK_AGAIN_S = 3.0
-"""Interval at which a lost run is started again under the same id, in seconds: its worker may have died."""
+"""Interval in seconds for restarting a lost run under the same id, because its worker may have died."""
 LOST_AFTER_S = 60.0
-"""How long a run may be unknown to the function's worker before it counts as lost, in seconds. It may not have started
-there yet, or the function may have moved."""
+"""Time in seconds after which a run that the function's worker does not report counts as lost.
+
+The run may not have started there yet, or the function may have moved."""
 _INSTANCE = 0
 Json = dict[str, Any]
 
 
 class Runs:
-    """Starts runs and waits for them to end, on whichever worker they execute."""
+    """Starts runs on any worker and waits for them to end."""
 
     def __init__(self, instances: Instances, tables: StateTables) -> None:
         self._instances = instances
         self._tables = tables
 
     async def begin(self, name: FunctionName) -> str:
-        """Start a run and return its id; waits for a function that is about to start.
+        """Start a run and return its id, after waiting for a function that is still starting.
 
         Cancellation: the run may have started.
 
@@ -53,7 +54,7 @@ class Runs:
         """Return the latest runs of a function, newest first, including the active one.
 
         Raises:
-            RequestRefused: 503, the state store does not answer; 500, another version wrote its history.
+            RequestRefused: 503, the state store did not answer; 500, an incompatible version wrote the history.
         """
         value = await self._tables.get(table_of(metadata), KEY)
         try:
@@ -64,7 +65,7 @@ class Runs:
         try:
             run = (await self._instances.instance_status(name, _INSTANCE)).get("run") or {}
         except MagnetarError:
-            run = {}  # its worker is gone, and the run will go on elsewhere
+            run = {}  # its worker has stopped, and the run will continue elsewhere
         if run.get("runId") and run["stage"] not in ENDED:
             others = [one for one in found if one["runId"] != run["runId"]]
             number = next((one["number"] for one in found if one["runId"] == run["runId"]), None)
@@ -72,12 +73,12 @@ class Runs:
         return found
 
     async def wait(self, name: FunctionName, run_id: str) -> Json:
-        """Wait for a run to succeed and return its record.
+        """Wait until a run has succeeded and return its record.
 
         Cancellation: the run continues.
 
         Raises:
-            RequestRefused: the run failed or was cancelled, or its worker is gone.
+            RequestRefused: the run failed, was cancelled or was lost.
         """
         seen_s = asked_s = monotonic()
         trouble = ""
@@ -89,17 +90,19 @@ class Runs:
                 if run["stage"] in ENDED:
                     return _ended_well(run)
             elif monotonic() - seen_s > LOST_AFTER_S:
-                why = status.get("error") or trouble or "its worker is gone"
+                why = status.get("error") or trouble or "its worker has stopped"
                 raise RequestRefused(
                     503,
-                    f"run {run_id} has not been seen for {LOST_AFTER_S:g} s: {why}; trigger it again to resume",
+                    f"run {run_id} has not been reported for {LOST_AFTER_S:g} s: {why}; trigger the function again to"
+                    " resume"
+                    " it",
                 )
             elif monotonic() - asked_s > ASK_AGAIN_S:
                 asked_s, trouble = monotonic(), await self._ask_again(name, run_id)
             await asyncio.sleep(POLL_S)
 
     async def _ask_again(self, name: FunctionName, run_id: str) -> str:
-        """Start a run again where the function is now, unless it is active there; return the error, empty if none."""
+        """Restart a run on the function's current worker unless it is active there; return any error."""
         try:
             await self._instances.begin_run(name, _INSTANCE, run_id)
         except MagnetarError as exc:
@@ -133,4 +136,4 @@ def _ended_well(run: Json) -> Json:
         return run
     reason = run["reason"]
     what = f"run {run['runId']} was cancelled" if run["stage"] == "cancelled" else f"run {run['runId']} failed"
-    raise RequestRefused(500, f"{what}: {reason}; functions logs shows all of it" if reason else what)
+    raise RequestRefused(500, f"{what}: {reason}; run functions logs for details" if reason else what)

@@ -1,6 +1,7 @@
-"""Functions service: validates requests about functions, stores packages, and submits changes; independent of HTTP.
+"""Functions service: validates requests about functions, stores packages and submits changes, independently of HTTP.
 
-Every rejection is a `RequestRefused` with the same status and text as in Pulsar's own worker, if it has one.
+Each rejection is a `RequestRefused`, with the same status and message as in Pulsar's own worker if there is an
+equivalent.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from .prerequisites import Prerequisites, subscription_of
 from .state_plan import StatePlan
 
 LOOK_TIMEOUT_S = 5.0
-"""How long a request for an unknown function may wait for the end of the log, in seconds."""
+"""Time limit in seconds for reading the log to the end when a request names an unknown function."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionName:
-    """The name in a request's path."""
+    """Function name from a request's path."""
 
     tenant: str
     namespace: str
@@ -51,14 +52,14 @@ class Deployment:
     """The parts of a register or update request.
 
     Attributes:
-        config: the JSON object of `functionConfig`.
-        upload: the `data` part; None if missing.
-        file_name: the file name of the `data` part.
-        url: the `url` part.
-        rolls_back: for an update: restore the previous version if this one does not come up.
-        keeps_state: for an update: keep the previous version's state under its number.
-        deployer: the client that sent the request; None if authentication is off.
-        updates_auth: for an update: run as the client that sent it instead of the current owner (`updateAuthData`).
+        config: JSON object of `functionConfig`.
+        upload: the `data` part, or None if it is missing.
+        file_name: file name of the `data` part.
+        url: content of the `url` part.
+        rolls_back: for an update, whether to restore the previous version if the new one fails to start.
+        keeps_state: for an update, whether to save the previous version's state under its number.
+        deployer: client that sent the request; None without authentication.
+        updates_auth: for an update, whether to run as the sender instead of the current owner (`updateAuthData`).
     """
 
     config: Mapping[str, Any]
@@ -77,20 +78,20 @@ MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMe
 
 @dataclass
 class Functions:
-    """Requests about functions, carried out on their records; running instances are `Instances`'.
+    """Requests about functions that change or read their records; `Instances` handles running instances.
 
     Attributes:
-        metadata: their records.
-        packages: their code.
-        admin: the broker.
+        metadata: functions' records.
+        packages: functions' code.
+        admin: client for the broker's REST interface.
         hand_over: sends requests to the leader.
         prerequisites: prepares topics and subscriptions before a function is created.
         end_instances: returns once no instance of a stopped function is running.
         state_of_version: returns the progress of a record's version, as in `web.deployments`.
         owners: provides the roles that functions run as.
         rights: checks the permissions of these roles.
-        state_plan: plans in records that a state is kept or restored.
-        component: kind of the components.
+        state_plan: adds requests to save or restore a state to records.
+        component: kind of component.
     """
 
     metadata: FunctionMetadataManager
@@ -110,28 +111,28 @@ class Functions:
         return replace(self, component=component)
 
     def get(self, name: FunctionName) -> FunctionMetaData | None:
-        """Return the record of a function, or None if another kind has the name or none has."""
+        """Return the record of a function, or None if no component of this kind has the name."""
         metadata = self.metadata.get(str(name))
         return metadata if self.component.has(metadata) else None
 
     def find(self, name: FunctionName) -> FunctionMetaData:
-        """Return the record of a function; 404 if it does not exist."""
+        """Return the record of a function; raise 404 if it does not exist."""
         metadata = self.get(name)
         if metadata is None:
             raise RequestRefused(404, f"{self.component.title} {name.name} doesn't exist")
         return metadata
 
     async def newest(self, name: FunctionName) -> FunctionMetaData:
-        """Return the record of a function about to be changed; 404 if it does not exist even at the end of the log.
+        """Return the record of a function to be changed; raise 404 if it does not exist even at the end of the log.
 
-        Another worker may have handled the creation, and this one may not have read its record yet.
+        Another worker may have created the function, and this worker may not have read its record yet.
         """
         if self.get(name) is None:
             await self._look()
         return self.find(name)
 
     async def _look(self) -> None:
-        """Read the log to the end, so that no request is refused because of stale records.
+        """Read the log to the end, so that no request is rejected because of stale records.
 
         Raises:
             RequestRefused: 503, the log cannot be read.
@@ -140,9 +141,9 @@ class Functions:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 await self.metadata.log.catch_up()
         except (TimeoutError, MagnetarError) as exc:
-            reason = str(exc) or f"nothing was heard of the broker for {LOOK_TIMEOUT_S:g} s"
+            reason = str(exc) or f"the broker did not answer within {LOOK_TIMEOUT_S:g} s"
             raise RequestRefused(
-                503, f"this worker does not know what others have changed: {reason}; repeat the request"
+                503, f"this worker cannot read changes made by others: {reason}; retry the request"
             ) from exc
 
     def names(self, tenant: str, namespace: str) -> list[str]:
@@ -153,7 +154,7 @@ class Functions:
         return [name for name, metadata in found if metadata is not None]
 
     async def register(self, name: FunctionName, deployment: Deployment) -> int:
-        """Create a function; returns its version once the record is durable."""
+        """Create a function, and return its version once the record is durable."""
         return await self._deploy(name, deployment, self._new_record)
 
     async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> int:
@@ -191,7 +192,7 @@ class Functions:
         if f"{name.tenant}/{name.namespace}" not in namespaces:
             raise RequestRefused(400, "Namespace does not exist")
         if self.metadata.get(str(name)) is not None:
-            # Another worker may have handled its deletion, and this one may not have read that yet.
+            # Another worker may have deleted the component, which this worker may not have read yet.
             await deadline.ask(self.metadata.log.catch_up)
             if (there := self.metadata.get(str(name))) is not None:
                 raise RequestRefused(400, self.component.clash(there.functionDetails))
@@ -221,12 +222,12 @@ class Functions:
         return metadata
 
     async def notice(self, name: FunctionName) -> str:
-        """Return the line to show about a function that was just created or changed; empty for none."""
+        """Return a one-line notice about a function that was just created or changed, or an empty string."""
         config = self.component.from_details(self.find(name).functionDetails)
         return await asyncio.to_thread(self.component.notice, config)
 
     async def update(self, name: FunctionName, deployment: Deployment) -> int:
-        """Change a function, keeping fields that are not sent; returns its new version."""
+        """Change a function, keep fields that are not sent, and return the new version."""
         return await self._deploy(name, deployment, self._changed_record)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
@@ -236,7 +237,7 @@ class Functions:
             await deadline.ask(self.metadata.log.catch_up)
             existing = self.get(name)
         if existing is None:
-            # As in Pulsar, a component of another kind is not found, but a missing one is a bad request.
+            # As in Pulsar, a component of another kind results in 404, but a missing component in 400.
             status = 400 if self.metadata.get(str(name)) is None else 404
             raise RequestRefused(status, f"{component.title} {name.name} doesn't exist")
         before = component.from_details(existing.functionDetails)
@@ -278,7 +279,7 @@ class Functions:
         return metadata
 
     def _role_of(self, metadata: FunctionMetaData) -> str | None:
-        """Return the role for a function's permission checks; None if it is allowed everything."""
+        """Return the role for a function's permission checks, or None if everything is allowed."""
         return self.owners.owner_of(metadata) if self.owners.is_enabled else None
 
     async def _prepare_output(self, metadata: FunctionMetaData) -> None:
@@ -291,24 +292,27 @@ class Functions:
             details = metadata.functionDetails
             await deadline.ask(lambda: self.rights.check(details, owner, subscription_of(details)))
         elif self.owners.is_enabled:
-            raise RequestRefused(400, "the function would have no role to run as: its credentials do not contain one")
+            raise RequestRefused(400, "the function has no role to run as: its credentials do not contain one")
 
     async def _check_package(self, deployment: Deployment, deadline: Deadline) -> None:
-        """Check that the deployer may use the package in a URL, if it is one of ours."""
+        """Check that the deployer may use the package named in a URL, if it is in our index."""
         url, sender = deployment.url or "", deployment.deployer
         if sender is None or not url.startswith(tuple(f"{kind}://" for kind in TYPES)):
             return
         package = parse_package_url(url)
         namespace = f"{package.tenant}/{package.namespace}"
         if not await deadline.ask(lambda: self.rights.may_use_packages(sender.role, namespace)):
-            raise RequestRefused(403, f"you may not take packages of {namespace}; have `packages` granted there")
+            raise RequestRefused(
+                403,
+                f"not permitted to use packages of {namespace}: request the `packages` permission for that namespace",
+            )
 
     async def restore(self, name: FunctionName, version: int, *, with_state: bool = False) -> int:
-        """Deploy an earlier version again, optionally with its kept state, and return the new version number.
+        """Redeploy an earlier version, optionally with its saved state, and return the new version number.
 
         Raises:
-            RequestRefused: 404, the function does not exist; 400, the version or its state was not kept, or it is
-                deployed already; 409, a state change is in progress; 503, the state store does not answer.
+            RequestRefused: 404, the function does not exist; 400, the version or its state was not retained, or the
+                version is already deployed; 409, a state change is in progress; 503, the state store did not answer.
         """
         await self.newest(name)
         await self._look()
@@ -321,20 +325,20 @@ class Functions:
         return metadata.version
 
     async def deregister(self, name: FunctionName) -> None:
-        """Delete a function: stop its instances, remove its subscriptions unless it keeps them, then its record.
+        """Delete a function: stop its instances, remove its subscriptions unless it keeps them, and delete its record.
 
-        The name stays in use until the end, so that no leftover can affect a later function of that name.
+        The name remains in use until the end, so that no leftovers can affect a later function with the same name.
 
-        Cancellation: the function may remain, stopped; repeat the request.
+        Cancellation: the function may remain in the stopped state; retry the request.
         """
         deadline = Deadline(self.hand_over.timeout_s)
-        async with deadline.bound(f"{name} is not deleted, though it may be stopped,"):
+        async with deadline.bound(f"{name} was not deleted (but may have been stopped)"):
             existing = await self._stopped(name, deadline)
             await deadline.ask(lambda: self.end_instances(name, existing))
         await self._submit(_next_version(existing), deadline, is_deletion=True)
 
     async def _stopped(self, name: FunctionName, deadline: Deadline) -> FunctionMetaData:
-        """Stop all instances of a function, and return its updated record."""
+        """Stop all instances of a function and return its updated record."""
         for is_last in (False, False, True):
             await deadline.ask(self.metadata.log.catch_up)
             existing = self.find(name)
@@ -349,7 +353,7 @@ class Functions:
         return self.find(name)
 
     async def set_state(self, name: FunctionName, instance_id: int | None, state: FunctionState) -> None:
-        """Start or stop one instance, or all that are not in that state yet."""
+        """Start or stop one instance, or all instances that are not in the requested state yet."""
         states = states_of(await self.newest(name))
         chosen = tuple(states) if instance_id is None else (instance_id,)
         if not any(index in states and states[index] != state for index in chosen):
@@ -367,7 +371,7 @@ class Functions:
         raises_incarnation: bool = False,
         deadline: Deadline | None = None,
     ) -> None:
-        """Start and stop instances. In a new incarnation, messages read again do not count as duplicates."""
+        """Start and stop instances; with a new incarnation, redelivered messages do not count as duplicates."""
         metadata = _next_version(self.find(name))
         metadata.cursorIncarnation += raises_incarnation
         for index, state in states.items():
@@ -384,7 +388,7 @@ class Functions:
             raise RequestRefused(400, str(exc)) from exc
 
     async def decide_here(self, request: FunctionRequest) -> None:
-        """Decide a request that another worker received; this worker must lead."""
+        """Decide a request that another worker received; this worker must be the leader."""
         try:
             await self.metadata.submit(request)
         except (OutOfDate, FunctionExists) as exc:
@@ -395,14 +399,14 @@ class Functions:
     async def _keep(
         self, deployment: Deployment, config: Any, deadline: Deadline
     ) -> tuple[PackageLocationMetaData | None, Any]:
-        """Check and store the request's package, if any; return its location or None, and the config with its class."""
+        """Check and store any package of the request; return its location or None, and the config with its class."""
         if isinstance(config, FunctionConfig) and config.sql:
             if deployment.upload is not None or deployment.url:
-                raise RequestRefused(400, "sql: the function is a statement; leave the package out")
+                raise RequestRefused(400, "sql: the function is a SQL statement and has no package: omit the package")
             return built_in_location(SQL_CLASS), config
         if name := self.component.built_in(config):
             if (deployment.upload is not None and not config.transform_function_class_name) or deployment.url:
-                raise RequestRefused(400, f"{name} is installed; leave the package out, or the type")
+                raise RequestRefused(400, f"{name} is built in: omit the package or the type")
             return built_in_location(name), config
         if deployment.upload is None:
             return None, config
@@ -419,7 +423,7 @@ class Functions:
             return await self.packages.keep_transform(deployment.upload, deployment.file_name, config, deadline)
         if existing is None or not existing.HasField("transformFunctionPackageLocation"):
             raise RequestRefused(
-                400, "transformFunctionClassName: the function's package is not provided; upload it as data"
+                400, "transformFunctionClassName: the function's package is not provided: upload it as data"
             )
         await self.packages.check_transform(
             existing.transformFunctionPackageLocation, config.transform_function_class_name, config.tenant or ""
@@ -440,12 +444,12 @@ def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
 
 
 def states_of(metadata: FunctionMetaData) -> dict[int, FunctionState]:
-    """Return the state of each instance, by its number."""
+    """Return the state of each instance by instance number."""
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 
 async def _checked(component: Component, config: Any, before: Any) -> Any:
-    """Return the config to store; raises InvalidConfig if it breaks a rule."""
+    """Return the config to store; raise InvalidConfig if it breaks a rule."""
     if component is FUNCTION:
         component.check(config)
         return config

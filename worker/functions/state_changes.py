@@ -1,15 +1,15 @@
-"""Changes of a function's whole state, made by the leader: kept with the version that is replaced, or restored from it.
+"""Changes of a function's entire state, made by the leader: saving it with the replaced version, or restoring it.
 
-Design: the pending change is in the function's record (`stateChange`), written together with its version. As long as it
-is there, the scheduler keeps all instances stopped (`scheduler.manager.plan`), even if clients start the function or
-deploy another version. The leader waits until all instances have ended, has the state store make the change, and
-removes it from the record; then the instances of the new version start. So a leader may be killed at any moment: the
-next one finds the record, and the state store makes each change only once (`state.copies`), even if a frozen leader
-resumes.
+Design: the pending change is in the function's record (`stateChange`), written together with the version. Until it is
+removed, the scheduler keeps all instances stopped (`scheduler.manager.plan`), even if clients start the function or
+deploy another version. The leader waits until all instances have ended, makes the state store perform the change, and
+removes the change from the record; then the instances of the new version start. The leader may therefore be killed at
+any time: the next leader finds the record, and the state store performs each change only once (`state.copies`), even if
+a frozen leader resumes.
 
-An instance has ended when its worker confirms it after reading its assignments to the end or, if that worker does not
-answer, when no connection to the broker holds the instance's lock. Once the state is restored, the state store rejects
-writes of a frozen instance whose connection the broker has closed, because its epoch is stale.
+An instance has ended once its worker confirms this after reading its assignments to the end or, if the worker does not
+answer, once no connection to the broker holds the instance's lock. After a restore, the state store rejects writes of a
+frozen instance whose connection the broker has closed, because its epoch is stale.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class InstancesEnded:
-    """Determines whether all instances of a function being stopped have ended."""
+    """Determines whether all instances of a stopping function have ended."""
 
     def __init__(self, instances: Instances, admin: BrokerAdmin, locks_topic: str) -> None:
         self._instances = instances
@@ -47,25 +47,25 @@ class InstancesEnded:
         self._locks_topic = locks_topic
 
     async def what_runs(self, name: FunctionName, metadata: FunctionMetaData) -> str:
-        """Check once, and return a description of what may still be running; empty if nothing is.
+        """Check once, and return a description of instances that may still be running, or an empty string.
 
         Raises:
-            MagnetarError: the broker does not answer, or an instance was assigned to a worker meanwhile.
+            MagnetarError: the broker did not answer, or an instance was assigned to a worker meanwhile.
         """
         if not await self._instances.settle(name, metadata):
-            return "its instances have not been stopped yet"
+            return "its instances are not stopped yet"
         silent = await self._instances.not_ended(name)
         start, end = lock_name(metadata, 0).rsplit(":0", 1)
         locks = (await self._admin.topic_stats(self._locks_topic)).get("subscriptions", {})
         for lock, found in locks.items():
             if lock.startswith(f"{start}:") and lock.endswith(end) and found.get("consumers"):
-                where = f", perhaps on {', '.join(sorted(silent))}, which does not answer" if silent else ""
+                where = f", possibly on {', '.join(sorted(silent))}, which did not answer" if silent else ""
                 return f"{lock.split('@')[0]} still holds its lock{where}"
         return ""
 
 
 class StateChanges:
-    """Makes the state changes that are pending in records."""
+    """Performs the state changes that are pending in records."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class StateChanges:
         tables: StateTables,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Start without pending changes; `what_runs` is `InstancesEnded.what_runs`."""
+        """Create the object without pending changes; `what_runs` is `InstancesEnded.what_runs`."""
         self._metadata = metadata
         self._what_runs = what_runs
         self._tables = tables
@@ -84,7 +84,7 @@ class StateChanges:
         self._some = asyncio.Semaphore(_CHANGES_AT_ONCE)
 
     def notice(self, change: Change) -> None:
-        """Process a record that changed a function."""
+        """Process a changed record of a function."""
         if change.after is not None and change.after.HasField("stateChange"):
             self._reasons.setdefault(change.fqfn, "")
             self._begun.set()
@@ -92,11 +92,11 @@ class StateChanges:
             self._reasons.pop(change.fqfn, None)
 
     def waits_for(self, metadata: FunctionMetaData) -> str:
-        """Return in one line what a function's instances wait for, and the reason if this worker knows it."""
+        """Return a one-line description of the change that a function's instances wait for, with any known reason."""
         return waits_for(metadata, self._reasons.get(fqfn(metadata), ""))
 
     async def run(self) -> None:
-        """Make changes while this worker leads, until cancelled."""
+        """Perform changes while this worker is the leader, until cancelled."""
         while True:
             await self._begun.wait()
             if not self._reasons:
@@ -107,7 +107,7 @@ class StateChanges:
             await asyncio.sleep(_PAUSE_S)
 
     async def look(self) -> None:
-        """Make every change that can be made now."""
+        """Perform every change that is possible now."""
         some = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
         async def one(name: str) -> None:
@@ -115,7 +115,7 @@ class StateChanges:
                 try:
                     self._wait(name, await self._look_at(name))
                 except (OutOfDate, FunctionExists, NotLeader) as exc:
-                    _log.info("checking the state change of %s again: %s", name, exc)
+                    _log.info("rechecking the state change of %s: %s", name, exc)
                 except MagnetarError as exc:
                     self._wait(name, str(exc))
 
@@ -125,16 +125,16 @@ class StateChanges:
         if name not in self._reasons:
             return
         if reason and reason != self._reasons[name]:
-            _log.warning("the state of %s is kept or put back later: %s", name, summary(reason))
+            _log.warning("delaying the state change of %s: %s", name, summary(reason))
         self._reasons[name] = reason
 
     async def _look_at(self, name: str) -> str:
-        """Make the change of a function; returns the reason for a delay, or an empty text."""
+        """Perform the change of a function, and return the reason for a delay or an empty string."""
         metadata = self._metadata.get(name)
         if metadata is None or not metadata.HasField("stateChange"):
             return ""
-        # From here on the record may be stale. Later records contain the pending change, too, until one says that it
-        # was made; and that one is decided against the record examined here.
+        # From here on the record may be stale. Later records also contain the pending change until one marks it as
+        # made, and that record is decided against the record examined here.
         if what_runs := await self._what_runs(FunctionName(*name.split("/")), metadata):
             return what_runs
         await self._submit(await self._change(name, metadata))
@@ -146,10 +146,12 @@ class StateChanges:
             if not change.isRestore:
                 await self._tables.keep(table, change.version)
             elif not await self._tables.restore(table, change.version, change.askedBy):
-                reason = f"the state store has no state of version {change.version} any more, so none was put back"
+                reason = (
+                    f"the state store no longer has the state of version {change.version}, so no state was restored"
+                )
                 _log.error("rollback of %s: %s", name, reason)
                 return given_up(metadata, reason, self._now_ms())
-        _log.info("state of version %d of %s: %s", change.version, name, "put back" if change.isRestore else "kept")
+        _log.info("state of version %d of %s was %s", change.version, name, "restored" if change.isRestore else "saved")
         return made(metadata, self._now_ms())
 
     async def _submit(self, metadata: FunctionMetaData) -> None:

@@ -1,7 +1,6 @@
-"""Planned changes of a function's whole state in its record: checking, requesting, completing and abandoning them.
+"""Changes of a function's entire state in its record: checks, requests, completes and abandons them.
 
-There are two kinds: the state is kept with the version that is replaced, or restored from it. `state_changes` makes
-them.
+There are two kinds: saving the state with the replaced version, and restoring it. `state_changes` performs them.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ KEEP_PARAMETER, WITH_PARAMETER = "keepState", "withState"
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """Adds requests to keep or restore a state to records, if possible.
+    """Adds requests to save or restore a state to records, if possible.
 
     Attributes:
-        tables: the state tables.
+        tables: access to state tables.
     """
 
     tables: StateTables
 
     async def check_keep(self, existing: FunctionMetaData) -> None:
-        """Check that the state of a version can be kept when it is replaced.
+        """Check that the state of a version can be saved when the version is replaced.
 
         Raises:
-            RequestRefused: 400, not possible for this function; 409, not now; 503, the state store is unavailable.
+            RequestRefused: 400, not supported for this function; 409, another change is pending; 503, the state store
+                is unavailable.
         """
         check_possible(existing, KEEP_PARAMETER)
         await self.tables.kept(table_of(existing))
@@ -41,57 +41,59 @@ class StatePlan:
         """Check that the state of a version can be restored.
 
         Raises:
-            RequestRefused: as for `check_keep`, or 400 if no state was kept.
+            RequestRefused: same as `check_keep`, or 400 if no state was saved.
         """
         check_possible(existing, WITH_PARAMETER)
         kept = await self.tables.kept(table_of(existing))
         if version not in kept:
             others = ", ".join(map(str, kept)) or "none"
             raise RequestRefused(
-                400, f"{WITH_PARAMETER}: no state of version {version} of {existing.functionDetails.name} is kept;"
-                f" versions that have one: {others}. An update with {KEEP_PARAMETER} keeps that of the version which it"
-                f" replaces. Leave {WITH_PARAMETER} out, and the state stays as it is",
+                400,
+                    f"{WITH_PARAMETER}: no saved state of version {version} of {existing.functionDetails.name};"
+                    f" versions with a saved state: {others}. Updates with {KEEP_PARAMETER} save the state of the"
+                    f" version that they replace. Omit {WITH_PARAMETER} to leave the state unchanged"
+                ,
             )  # fmt: skip
 
     def keep(self, existing: FunctionMetaData, metadata: FunctionMetaData) -> None:
-        """Request, in the record that replaces a version, that its state is kept first."""
+        """Add a request to save the state of the replaced version to the new record."""
         metadata.stateChange.CopyFrom(StateChange(version=newest_version(existing), askedBy=metadata.version))
 
     def put_back(self, metadata: FunctionMetaData, version: int) -> None:
-        """Request, in the record of a rollback, that a version's kept state is restored first."""
+        """Add a request to restore a version's saved state to the record of a rollback."""
         metadata.stateChange.CopyFrom(StateChange(version=version, isRestore=True, askedBy=metadata.version))
 
 
 def check_possible(metadata: FunctionMetaData, field: str) -> None:
-    """Check that a state can be kept or restored: it must contain only the function's own data, and not be changing.
+    """Check that a state can be saved or restored: it must contain only the function's data, without pending changes.
 
     Raises:
-        RequestRefused: 400, it is a source, a sink or a Spark function; 409, another change is pending.
+        RequestRefused: 400, the function is a source, a sink or a Spark function; 409, another change is pending.
     """
     details = metadata.functionDetails
     if details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
         raise RequestRefused(
-            400, f"{field}: a source or sink has its positions in its state, which cannot go back; leave it out"
+            400, f"{field} is not supported for sources and sinks, whose state contains their positions: omit it"
         )
     if is_spark(details):
         raise RequestRefused(
-            400, f"{field}: a Spark function has the plans of its runs in its state, which cannot go back; leave it out"
+            400, f"{field} is not supported for Spark functions, whose state contains the plans of their runs: omit it"
         )
     if metadata.HasField("stateChange"):
-        raise RequestRefused(409, f"{field}: {waits_for(metadata)}; try again when its instances have started")
+        raise RequestRefused(409, f"{field}: {waits_for(metadata)}; retry once its instances have started")
 
 
 def waits_for(metadata: FunctionMetaData, reason: str = "") -> str:
-    """Return in one line what instances wait for according to their function's record; empty if nothing."""
+    """Return a one-line description of the state change that a function's instances wait for, or an empty string."""
     if not metadata.HasField("stateChange"):
         return ""
-    what = "put back" if metadata.stateChange.isRestore else "kept"
-    why = reason or "if that lasts, the leader's log says why"
-    return f"the state of version {metadata.stateChange.version} is being {what} before an instance starts; {why}"
+    what = "restored" if metadata.stateChange.isRestore else "saved"
+    why = reason or "if this takes long, check the leader's log"
+    return f"the state of version {metadata.stateChange.version} is being {what} before instances start; {why}"
 
 
 def made(existing: FunctionMetaData, now_ms: int) -> FunctionMetaData:
-    """Return the record after a completed state change; a trial begins now."""
+    """Return the record after a completed state change; any trial starts now."""
     metadata = _without_change(existing)
     if existing.stateChange.isRestore:
         metadata.stateEpoch = existing.stateChange.askedBy
@@ -101,9 +103,9 @@ def made(existing: FunctionMetaData, now_ms: int) -> FunctionMetaData:
 
 
 def given_up(existing: FunctionMetaData, reason: str, now_ms: int) -> FunctionMetaData:
-    """Return the record after a failed restore: the previous version is deployed again, with the reason.
+    """Return the record after a failed restore, which redeploys the previous version with the reason.
 
-    If another version was deployed meanwhile, that one starts instead.
+    If another version was deployed meanwhile, that version starts instead.
     """
     is_newest = newest_version(existing) == existing.stateChange.askedBy
     if not is_newest or not existing.deployments.earlier:

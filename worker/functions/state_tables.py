@@ -1,7 +1,7 @@
-"""The worker's access to state tables of functions: reading and changing single keys, removing a table.
+"""A worker's access to the state tables of functions: reads and changes single keys, copies and removes tables.
 
-The client of the table service blocks, so its calls run in a small thread pool. gRPC is imported with the first call,
-so that a worker whose functions have no state does not load it.
+The client of the table service is blocking, so its calls run in a small thread pool. gRPC is imported on the first
+call, so that workers whose functions have no state do not load it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_STATE_STORE = "State storage client is not done initializing. Please try agai
 _THREADS = 4
 _TIMEOUT_S = 5.0
 _COPY_TIMEOUT_S = 20.0
-"""Timeout for copying a state in seconds; a larger copy continues, and the next call waits for the rest."""
+"""Timeout in seconds for copying a state; a larger copy continues, and the next call waits for the rest."""
 _DROP_DELAYS_S = (0.0, 1.0, 5.0, 20.0)
 _STATUS = {StateRefused: 400, FencedByPosition: 409, StateStoreUnavailable: 503, StateStoreFailed: 500}
 _log = logging.getLogger(__name__)
@@ -39,10 +39,10 @@ _T = TypeVar("_T")
 
 
 class StateTables:
-    """The tables of the state store, if one is configured."""
+    """Tables of the state store, if a store is configured."""
 
     def __init__(self, url: str, key: TableKey | None = None, security: ClientSecurity | None = None) -> None:
-        """Create the tables; the first request connects.
+        """Create the access without connecting, which the first request does.
 
         Args:
             url: URL of the state store, ``bk://host:port`` or ``bk+ssl://…``; empty without a state store.
@@ -61,7 +61,7 @@ class StateTables:
         return bool(self._url)
 
     def check_configured(self) -> None:
-        """Raise if no state store is configured.
+        """Check that a state store is configured.
 
         Raises:
             RequestRefused: 503, no state store is configured.
@@ -75,8 +75,8 @@ class StateTables:
         """Return the value of a key, or None if the key is missing.
 
         Raises:
-            RequestRefused: 503, no state store is configured or it does not answer; 500, it cannot read; 400, the key
-                is too long.
+            RequestRefused: 503, no state store is configured or it did not answer; 500, the store cannot read; 400, the
+                key is too long.
         """
         return (await self._call(lambda client: client.read(table, [key], _TIMEOUT_S)))[0]
 
@@ -86,41 +86,41 @@ class StateTables:
         Cancellation: the key may be set.
 
         Raises:
-            RequestRefused: 503, no state store is configured, or it does not answer and the key may or may not be set;
-                500, it cannot write; 400, key or value is too long; 409, the state is being restored.
+            RequestRefused: 503, no state store is configured, or it did not answer and the key may or may not be set;
+                500, the store cannot write; 400, the key or value is too long; 409, the state is being restored.
         """
         return await self._call(lambda client: client.put(table, key, data, timeout_s=_TIMEOUT_S))
 
     async def kept(self, table: str) -> list[int]:
-        """Return the versions whose state is kept, newest first.
+        """Return the versions with a saved state, newest first.
 
         Raises:
-            RequestRefused: 503, no state store is configured or it does not answer.
+            RequestRefused: 503, no state store is configured or it did not answer.
         """
         return await self._call(lambda client: client.kept(table, _TIMEOUT_S))
 
     async def keep(self, table: str, version: int) -> None:
-        """Keep a copy of the state under a version number. Cancellation: the copy may have been made.
+        """Save a copy of the state under a version number. Cancellation: the copy may have been made.
 
         Raises:
-            RequestRefused: no state store is configured, it does not answer, or its disk is full or failed; try again.
+            RequestRefused: no state store is configured, it did not answer, or its disk is full or failed; retry.
         """
         await self._call(lambda client: client.keep(table, version, _COPY_TIMEOUT_S))
 
     async def restore(self, table: str, version: int, epoch: int) -> bool:
-        """Restore the state kept for a version; return whether it was kept.
+        """Restore the saved state of a version, and return whether there was one.
 
         Cancellation: the state may have been restored.
 
         Raises:
-            RequestRefused: for the same reasons as `keep`.
+            RequestRefused: same as `keep`.
         """
         return await self._call(lambda client: client.restore(table, version, epoch, _COPY_TIMEOUT_S))
 
     def drop(self, table: str) -> None:
-        """Remove a table in the background, as soon as the state store answers.
+        """Remove a table in the background once the state store answers.
 
-        After several failed attempts the table stays. That only wastes space: a function created again under the same
+        After several failed attempts the table remains, which only wastes space, because a new function with the same
         name gets a new table.
         """
         if self._url:
@@ -135,7 +135,7 @@ class StateTables:
                 reason = error
             else:
                 return
-        _log.warning("the state table %s of a deleted function stays: %s", table, reason)
+        _log.warning("cannot delete state table %s of a deleted function: %s", table, reason)
 
     async def _call(self, call: Callable[[TableClient], _T]) -> _T:
         self.check_configured()

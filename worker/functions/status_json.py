@@ -1,4 +1,4 @@
-"""JSON of status and statistics, in Pulsar's fields and order."""
+"""JSON of statuses and statistics, with Pulsar's fields and order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def instance_status(status: FunctionStatus, worker_id: str) -> Json:
-    """Return FunctionInstanceStatusData; an instance that is down without a reason lacks the error lists."""
+    """Return FunctionInstanceStatusData, without error lists for an instance that is down for an unknown reason."""
     answer: Json = {
         "running": status.running,
         "error": status.failureException,  # for a running instance: what it waits for
@@ -43,7 +43,7 @@ def instance_status(status: FunctionStatus, worker_id: str) -> Json:
 
 
 def _run(run: FunctionStatus.Run) -> Json:
-    """Return the progress of the latest run, for functions that work in runs. Not in Pulsar."""
+    """Return the progress of the latest run of a Spark function. Not in Pulsar."""
     return {
         "runId": run.runId,
         "stage": run.stage,
@@ -98,7 +98,7 @@ def _state(status: FunctionStatus) -> Json:
 
 
 def deployed_json(metadata: FunctionMetaData, status: FunctionStatus) -> Json:
-    """Return the version of a function that an instance runs, and whether it is running. Not in Pulsar."""
+    """Return the function version of an instance and whether it is running. Not in Pulsar."""
     return {
         "functionUuid": metadata.functionUuid,
         "version": metadata.version,
@@ -109,7 +109,7 @@ def deployed_json(metadata: FunctionMetaData, status: FunctionStatus) -> Json:
 
 
 def function_status(instances: Mapping[int, Json]) -> Json:
-    """Return FunctionStatus, SourceStatus or SinkStatus, combined from all assigned instances."""
+    """Return FunctionStatus, SourceStatus or SinkStatus, aggregated over all assigned instances."""
     return {
         "numInstances": len(instances),
         "numRunning": sum(1 for status in instances.values() if status["running"]),
@@ -118,7 +118,7 @@ def function_status(instances: Mapping[int, Json]) -> Json:
 
 
 def with_reason(status: Json, reason: str) -> Json:
-    """Add a reason to each instance that is not running and has no error; an empty reason changes nothing."""
+    """Add a reason, unless it is empty, to each instance that is not running and has no error."""
     for instance in status["instances"]:
         found = instance["status"]
         if not found["running"] and not found["error"]:
@@ -148,7 +148,7 @@ _SUMMED = ("receivedTotal", "processedSuccessfullyTotal", "systemExceptionsTotal
 
 
 def function_stats(instances: Mapping[int, Json]) -> Json:
-    """Return FunctionStats: sums, mean latency and the last invocation over all instances."""
+    """Return FunctionStats with sums, mean latency and last invocation over all instances."""
     all_stats = list(instances.values())
     return {
         **_totals(all_stats),

@@ -1,12 +1,13 @@
-"""Trials of new versions, run by the leader: a version that comes up is kept, one that does not is rolled back.
+"""Trials of new versions, run by the leader: a version that starts is confirmed, otherwise it is rolled back.
 
-Design: active trials are in the functions' records, which every worker reads; a worker acts on them only while it
-leads. An outcome is a request like any other, decided against the record that was examined: if the function was changed
-or deleted meanwhile, the request is out of date and has no effect. So a leader may be killed at any moment: either the
-outcome is in the log, or the next leader finds the trial and evaluates it again.
+Design: active trials are stored in the functions' records, which every worker reads; a worker acts on them only while
+it is the leader. An outcome is a request like any other, decided against the examined record: if the function was
+changed or deleted meanwhile, the request is out of date and has no effect. The leader may therefore be killed at any
+time: either the outcome is in the log, or the next leader finds the trial and evaluates it again.
 
-A version has come up when all its instances were seen running twice, `STEADY_S` apart, without a restart in between.
-Stopping all instances ends a trial, too: there is nothing left to observe, and an operator is in charge.
+A version has started successfully once all its instances were seen running twice, `STEADY_S` apart, without a restart
+in the meantime. Stopping all instances also ends a trial: there is nothing left to observe, and an operator is in
+control.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A version seen running: its number, its restarts by then, and since when."""
+    """A version seen running: its number, its restarts, and the time of the first observation."""
 
     version: int
     restarts: tuple[int, ...]
@@ -44,7 +45,7 @@ class _Seen(NamedTuple):
 
 
 class Trials:
-    """Watches the versions that are on trial."""
+    """Watches versions on trial."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Trials:
         self._begun = asyncio.Event()
 
     def notice(self, change: Change) -> None:
-        """Process a record that changed a function."""
+        """Process a changed record of a function."""
         if change.after is not None and change.after.deployments.HasField("trial"):
             self._on_trial.add(change.fqfn)
             self._begun.set()
@@ -72,7 +73,7 @@ class Trials:
             self._running.pop(change.fqfn, None)
 
     async def run(self) -> None:
-        """Decide about trials while this worker leads, until cancelled."""
+        """Decide trials while this worker is the leader, until cancelled."""
         while True:
             await self._begun.wait()
             if not self._on_trial:
@@ -85,7 +86,7 @@ class Trials:
             await asyncio.sleep(_PAUSE_S)
 
     async def look(self) -> None:
-        """Check every version on trial, and end the trials that are decided."""
+        """Check every version on trial, and end decided trials."""
         some = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
         async def one(name: str) -> None:
@@ -93,9 +94,9 @@ class Trials:
                 try:
                     await self._look_at(name)
                 except (OutOfDate, FunctionExists, NotLeader) as exc:
-                    _log.info("the trial of %s goes on elsewhere: %s", name, exc)
+                    _log.info("the trial of %s is continued by another leader: %s", name, exc)
                 except MagnetarError as exc:
-                    _log.warning("the trial of %s could not be decided, trying again: %s", name, exc)
+                    _log.warning("cannot decide the trial of %s; retrying: %s", name, exc)
 
         await asyncio.gather(*map(one, sorted(self._on_trial)))
 
@@ -104,7 +105,7 @@ class Trials:
         if metadata is None or not metadata.deployments.HasField("trial") or metadata.HasField("stateChange"):
             return  # no instance can run before the leader has made the pending state change
         found = await self._progress(FunctionName(*name.split("/")), metadata)
-        # From here on the record may be stale: the request contains its version, and is rejected if that has changed.
+        # From here on the record may be stale; the request contains its version and is rejected if that has changed.
         if self._has_come_up(name, metadata.version, found):
             await self._submit(confirmed(metadata))
             return
@@ -112,9 +113,9 @@ class Trials:
         is_late = self._now_ms() >= trial.untilMs and found.state != RUNNING
         if found.state != FAILED and not is_late:
             return
-        reason = found.error or f"only {found.num_running} of {found.num_instances} instances ran in time"
+        reason = found.error or f"only {found.num_running} of {found.num_instances} instances were running in time"
         _log.warning(
-            "version %d of %s did not come up, version %d is restored: %s",
+            "version %d of %s failed to start; restoring version %d: %s",
             newest_version(metadata), name, trial.fallbackVersion, summary(reason),
         )  # fmt: skip
         await self._submit(restored(metadata, trial.fallbackVersion, self._now_ms(), reason))

@@ -1,7 +1,7 @@
-"""Trigger: sends one message through a function and waits for its output.
+"""Triggers: sends one message through a function and waits for its output.
 
-The input has a property that makes the instance add the input's id to its output; other outputs do not get it, as it
-would be larger than most messages.
+The input has a property that makes the instance add the input's id to the output. Other outputs do not contain the id,
+as it would be larger than most messages.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from .trigger_outcome import NO_OUTPUT_TOPIC, Outcome
 
 
 class Answer(NamedTuple):
-    """A function's result for one message.
+    """Result of a function for one message.
 
     Attributes:
-        output: the payload; None without output.
-        reason: why the output is missing; empty otherwise.
+        output: payload of the output, or None without output.
+        reason: reason for a missing output, otherwise empty.
     """
 
     output: bytes | None
@@ -47,13 +47,13 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Runs single messages through functions.
+    """Sends single messages through functions.
 
     Attributes:
         client: sends and reads messages.
-        admin: the broker, which reports acknowledgements.
+        admin: client for the broker's REST interface, which reports acknowledgements.
         rights: permission checks of roles.
-        timeout_s: how long to wait for an output.
+        timeout_s: time limit for an output.
     """
 
     client: AsyncClient
@@ -68,18 +68,18 @@ class Trigger:
         read_status: Callable[[], Awaitable[Mapping[str, Any]]],
         sender: Deployer | None = None,
     ) -> Answer:
-        """Return the function's output for a message, or why it is missing.
+        """Return the function's output for a message, or the reason for a missing output.
 
         Args:
             metadata: the function's record.
-            message: its data, and its input topic; None if there is only one input.
+            message: data and input topic of the message; the topic may be None if the function has only one input.
             read_status: returns the status of the function's instances.
-            sender: the client, which must be allowed to produce to the input and consume the output; None while
-                authentication is off.
+            sender: client, which needs permission to produce to the input and consume the output; None without
+                authentication.
 
         Raises:
-            RequestRefused: 403, the sender is not allowed; 400, the function raised an error or has failed; 408, it is
-                stopped, or there was no result in time.
+            RequestRefused: 403, the sender lacks permissions; 400, the function raised an error or has failed; 408, the
+                function is stopped, or there was no result in time.
 
         Cancellation: the input may have been sent.
         """
@@ -92,8 +92,7 @@ class Trigger:
             await self._send(chosen, data)
             raise RequestRefused(
                 408,
-                f"Function {details.name} is not running: it is stopped; the message waits in its input until it is"
-                " started",
+                f"Function {details.name} is stopped: the message remains in its input until the function is started",
             )
         outcome = Outcome(details, read_status, self.admin)
         await outcome.check_runs()
@@ -109,12 +108,12 @@ class Trigger:
             except TimeoutError:
                 raise RequestRefused(
                     408,
-                    f"Request Timed Out: no output within {self.timeout_s:g} s, and no error: the function is still at"
-                    " it, has a backlog to do first, or sends its outputs elsewhere",
+                    f"Request Timed Out: no output and no error within {self.timeout_s:g} s: the function may still be"
+                    " processing the message or its backlog, or sends its outputs elsewhere",
                 ) from None
 
     async def _check_rights(self, details: FunctionDetails, chosen: str, sender: Deployer | None) -> None:
-        """Raise if the sender lacks permissions for the operations made here with the worker's permissions."""
+        """Raise if the sender lacks permissions for operations that are performed with the worker's permissions."""
         if sender is None:
             return
         uses = [(chosen, TopicOperation.PRODUCE, "produce to")]
@@ -122,7 +121,7 @@ class Trigger:
             uses.append((details.sink.topic, TopicOperation.CONSUME, "consume from"))
         for name, operation, what in uses:
             if not await self.rights.may(sender.role, name, operation):
-                raise RequestRefused(403, f"a trigger is a message of yours, and you may not {what} {name[:100]}")
+                raise RequestRefused(403, f"triggers run with your permissions, and you may not {what} {name[:100]}")
 
     @asynccontextmanager
     async def _outputs(self, output: str) -> AsyncIterator[list[Reader]]:
@@ -152,7 +151,7 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
         if patterns:
             raise RequestRefused(
                 400,
-                f"Function in trigger function reads the pattern {patterns[0]}; name one of its input topics as topic",
+                f"Function in trigger function reads the pattern {patterns[0]}: set topic to one of its input topics",
             )
         if len(inputs) != 1:
             raise RequestRefused(400, "Function in trigger function has more than 1 input topics")
@@ -161,7 +160,7 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
         wanted = parse_topic_name(topic)
     except InvalidTopicName as exc:
         raise RequestRefused(400, f"invalid topic {topic!r} in the trigger request: {exc}") from exc
-    for name, given in inputs.items():  # either may leave out `persistent://public/default/`
+    for name, given in inputs.items():  # either may omit `persistent://public/default/`
         if not given.isRegexPattern and parse_topic_name(name) == wanted:
             return name
     if not any(takes(pattern, str(wanted)) for pattern in patterns_of(metadata.functionDetails).values()):
@@ -170,7 +169,7 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
 
 
 def _check_readable(details: FunctionDetails, topic: str) -> None:
-    """Raise if the function's outputs are encrypted: the worker does not have the private key to read them."""
+    """Raise if the function's outputs are encrypted, because the worker does not have the private key."""
     if details.sink.topic and details.sink.producerSpec.HasField("cryptoSpec"):
         raise RequestRefused(
             400,

@@ -1,4 +1,4 @@
-"""Why a triggered message has no output, according to its function's status and its input's cursor."""
+"""Determines why a triggered message has no output, from the function's status and the input's cursor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_OUTPUT_TOPIC = "the message was sent; the function has no output topic, so th
 
 _LOOK_EVERY_S = 0.1
 _OUTPUT_MAY_LAG_S = 0.5
-"""How long an output, which is stored before the acknowledgement, may take to be read after it, in seconds."""
+"""Time limit in seconds for reading an output after the acknowledgement, before which it was stored."""
 _RANGE = re.compile(r"\((\d+):(-?\d+)\.\.(\d+):(-?\d+)\]")
 
 
@@ -32,9 +32,9 @@ class Outcome:
     """Determines the outcome of a message sent to a function.
 
     Attributes:
-        details: details of the function.
-        read_status: returns the status of its instances.
-        admin: the broker.
+        details: function details.
+        read_status: returns the status of the function's instances.
+        admin: client for the broker's REST interface.
     """
 
     details: FunctionDetails
@@ -43,7 +43,7 @@ class Outcome:
     _errors_before: int = field(default=0, init=False)
 
     async def check_runs(self) -> None:
-        """Remember the current error count.
+        """Store the current error count, and check that an instance is running.
 
         Raises:
             RequestRefused: 400, no instance is running, with the error from the status.
@@ -53,14 +53,14 @@ class Outcome:
         self._refuse_if_down(status)
 
     async def missing(self, topic: str, sent: MessageId) -> str:
-        """Return why the output is missing, as soon as it is certain that none will come.
+        """Return the reason for a missing output, once it is certain that there will be none.
 
         Args:
-            topic: the topic that the message was sent to.
-            sent: the message id.
+            topic: topic that the message was sent to.
+            sent: message id.
 
         Raises:
-            RequestRefused: 400, the function raised an error, or none of its instances is running any more.
+            RequestRefused: 400, the function raised an error, or none of its instances is running.
 
         Cancellation: safe.
         """
@@ -97,7 +97,7 @@ class Outcome:
                 cursors.get(segment(subscription_of(self.details))) or {}
             )  # subscription names are URL-encoded there
             return covers(cursor, (sent.ledger_id, sent.entry_id))
-        except MagnetarError:  # the broker is busy; asked again in the next round
+        except MagnetarError:  # the broker is busy; retried in the next round
             return False
 
 
@@ -119,7 +119,7 @@ def _errors(status: Json) -> int:
 
 
 def _newest_error(status: Json) -> str:
-    """Return the last line of the newest traceback: the exception's type and text."""
+    """Return the last line of the newest traceback: the exception's type and message."""
     records = [
         record
         for one in status["instances"]

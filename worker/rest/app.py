@@ -1,4 +1,4 @@
-"""Assembly of the worker's REST interface, and the gate that opens when the worker is ready."""
+"""Assembly of the worker's REST interface, and a gate that opens when the worker is ready."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WorkerCall(Call):
         self._account.close()
 
     def name(self, parameter: str) -> str:
-        """Return a decoded path parameter of one segment; one that contains a slash gets 404."""
+        """Return a decoded path parameter of one segment; raise 404 if it contains a slash."""
         text = self.text(parameter)
         if "/" in text:
             raise Refused(404, f"no such path: {self.request.scope['path']}")
@@ -69,7 +69,7 @@ WorkerRoutes = Routes[WorkerCall]
 
 
 def refuse(error: MagnetarError) -> Refused:
-    """Return the response for an error."""
+    """Return the response for an exception."""
     if isinstance(error, PackageError):
         return Refused(400, str(error))
     status = 503 if isinstance(error, ConnectionLost | OperationTimeout) else 500
@@ -81,7 +81,7 @@ TITLE = "Magnetar function worker"
 
 
 class ReadinessGate:
-    """Responds that the worker is not ready, until opened with the application."""
+    """Responds that the worker is not ready, until the application is ready to handle requests."""
 
     def __init__(self) -> None:
         self._app: ASGIApp | None = None
@@ -91,7 +91,7 @@ class ReadinessGate:
         self._app = app
 
     def close(self) -> None:
-        """Stop handling requests; the worker is stopping."""
+        """Stop handling requests, because the worker is stopping."""
         self._app = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,13 +108,13 @@ def make_app(
     """Return the application.
 
     Args:
-        tables: the routes of everything below /admin.
-        metrics: text for Prometheus.
-        guard: authorizes each request before its handler; None to allow everything.
+        tables: routes of everything below /admin.
+        metrics: returns the metrics for Prometheus.
+        guard: authorizes each request before it is handled; None to allow everything.
     """
 
     async def read_metrics(_: WorkerCall) -> Response:
-        """Return everything for Prometheus."""
+        """Return all metrics in Prometheus format."""
         from ...web.exposition import CONTENT_TYPE  # imports prometheus_client only when metrics are requested
 
         return Response(await metrics(), media_type=CONTENT_TYPE)
@@ -124,7 +124,7 @@ def make_app(
         return as_json({"version": __version__})
 
     async def initialized(_: WorkerCall) -> Response:
-        """Return true; before that the gate answers."""
+        """Return true; until then, the gate responds."""
         return as_json(True)
 
     routes = [

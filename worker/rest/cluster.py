@@ -60,7 +60,7 @@ class ClusterRoutes:
         return as_json([_info(member) for member in (await self.membership.roster()).members])
 
     async def leader(self, _: WorkerCall) -> Response:
-        """Return the worker that leads."""
+        """Return the leader."""
         return as_json(_info(await self._leader()))
 
     async def _leader(self) -> Member:
@@ -83,11 +83,11 @@ class ClusterRoutes:
         return as_json(found)
 
     async def connectors(self, _: WorkerCall) -> Response:
-        """Return the connectors that are installed."""
+        """Return the installed connectors."""
         return as_json(await asyncio.to_thread(connector_definitions, *KINDS))
 
     async def rebalance(self, call: WorkerCall) -> Response:
-        """Rebalance the instances; a worker that does not lead redirects to the leader."""
+        """Rebalance the instances; other workers redirect to the leader."""
         elsewhere = await self._elsewhere(call, f"{_WORKER}/rebalance")
         if elsewhere is not None:
             return elsewhere
@@ -95,12 +95,12 @@ class ClusterRoutes:
         return done()
 
     async def drain(self, call: WorkerCall) -> Response:
-        """Drain this worker (PUT), or return the progress (GET)."""
+        """Drain this worker (PUT) or return the progress (GET)."""
         return await self._drain(call, self.membership.me.worker_id)
 
     @takes(_WORKER_ID)
     async def leader_drain(self, call: WorkerCall) -> Response:
-        """Drain a worker, by default this one (PUT), or return the progress (GET)."""
+        """Drain a worker, by default this one (PUT), or return the progress of the drain (GET)."""
         return await self._drain(call, _WORKER_ID.of(call) or self.membership.me.worker_id)
 
     async def _drain(self, call: WorkerCall, worker_id: str) -> Response:
@@ -116,7 +116,7 @@ class ClusterRoutes:
         return done()
 
     async def _elsewhere(self, call: WorkerCall, path: str) -> Response | None:
-        """Return a redirect to the leader, with TLS if the request used it, or None if this worker leads."""
+        """Return a redirect to the leader, with TLS if the request used it, or None if this worker is the leader."""
         if self.leadership.is_leading:
             return None
         leader = await self._leader()

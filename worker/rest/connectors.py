@@ -1,4 +1,4 @@
-"""`/admin/v3/sources` and `/admin/v3/sinks`, and the same in the singular: deploying and controlling connectors."""
+"""`/admin/v3/sources` and `/admin/v3/sinks`, also in the singular: deployment and control of connectors."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ConnectorRoutes:
 
     Attributes:
         functions: requests about components of this kind.
-        instances: what runs.
-        packages: their code.
-        tables: their state.
+        instances: running instances.
+        packages: code of the components.
+        tables: state of the components.
     """
 
     functions: Functions
@@ -49,7 +49,7 @@ class ConnectorRoutes:
         return self.functions.component.title.lower()
 
     def routes(self) -> WorkerRoutes:
-        """Return the routes under both spellings."""
+        """Return the routes for the plural and the singular path."""
         return tuple(row for base in (f"{self.kind}s", self.kind) for row in self._routes_of(f"/admin/v3/{base}"))
 
     def _routes_of(self, base: str) -> Iterator[Any]:
@@ -86,15 +86,15 @@ class ConnectorRoutes:
         return as_json(definition(connector.config))
 
     async def reload(self, _: WorkerCall) -> None:
-        """Reload installed connectors. This does nothing, as every request looks them up."""
+        """Do nothing: every request looks up the installed connectors."""
 
     async def register(self, call: WorkerCall) -> Response:
-        """Create a connector from its config (JSON) and, unless it is installed, data (its package)."""
+        """Create a connector from its config (JSON) and, unless it is built in, the part data (its package)."""
         return await self._deploy(call, self.functions.register)
 
     @takes(ROLLBACK)
     async def update(self, call: WorkerCall) -> Response:
-        """Change a connector; same parts as on creation, plus updateOptions; `rollbackOnFailure` as for functions."""
+        """Change a connector: same parts as for creation, plus updateOptions. Supports `rollbackOnFailure`."""
         return await self._deploy(call, self.functions.update, has_options=True)
 
     async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> Response:
@@ -124,7 +124,7 @@ class ConnectorRoutes:
         self.tables.drop(table_of(metadata))
 
     def get(self, call: WorkerCall) -> Response:
-        """Return a connector's config; secrets are hidden."""
+        """Return a connector's config without its secrets."""
         return as_json(self.functions.component.to_json(self.functions.find(call.function)))
 
     def list_all(self, call: WorkerCall) -> Response:
@@ -161,11 +161,11 @@ class ConnectorRoutes:
         return name, number
 
     async def start(self, call: WorkerCall) -> None:
-        """Start one instance or all."""
+        """Start one or all instances."""
         await self._switch(call, "start", RUNNING)
 
     async def stop(self, call: WorkerCall) -> None:
-        """Stop one instance or all."""
+        """Stop one or all instances."""
         await self._switch(call, "stop", STOPPED)
 
     async def _switch(self, call: WorkerCall, command: str, state: FunctionState) -> None:
@@ -177,7 +177,7 @@ class ConnectorRoutes:
         await self.instances.stopped(name, metadata)
 
     async def restart(self, call: WorkerCall) -> None:
-        """Restart one instance or all; nothing is stored."""
+        """Restart one or all instances, without changing the record."""
         number = call.optional_instance_id("restart")
         await self.instances.restart(self._existing(call), number, self.functions.component)
 

@@ -1,4 +1,4 @@
-"""Versions of functions, sources and sinks: list, progress of the newest, and rollback. Not in Pulsar."""
+"""Versions of functions, sources and sinks: list, deployment progress and rollback. Not in Pulsar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WITH_STATE = Query(WITH_PARAMETER, bool, False)
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRoutes:
-    """Handlers of one worker, for every kind of component."""
+    """Handlers of one worker for all kinds of components."""
 
     functions: Functions
     instances: Instances
@@ -53,9 +53,9 @@ class DeploymentRoutes:
         one = f"{functions.component.path}/{{tenant}}/{{namespace}}/{{name}}"
 
         async def versions(call: WorkerCall) -> Response:
-            """Return the deployed versions that are kept, newest first.
+            """Return the retained versions, newest first.
 
-            `stateKept` says whether a version's state is kept; it is null if the state store does not answer.
+            `stateKept` says whether a version's state was saved; it is null if the state store did not answer.
             """
             metadata = await functions.newest(call.function)
             kept = await self._kept(metadata)
@@ -71,7 +71,7 @@ class DeploymentRoutes:
 
         @takes(_TO_VERSION, _WITH_STATE)
         async def rollback(call: WorkerCall) -> Response:
-            """Deploy an earlier version again, as a new version; with `withState` also restore its kept state."""
+            """Redeploy an earlier version as a new version; with `withState`, also restore its saved state."""
             version = _TO_VERSION.of(call)
             name = call.function
             restored = await functions.restore(name, version, with_state=_WITH_STATE.of(call))
@@ -79,7 +79,7 @@ class DeploymentRoutes:
             return deployed(restored)
 
         async def instance_deployment(call: WorkerCall) -> Response:
-            """Return the version of an instance on this worker, and whether it is running; used between workers."""
+            """Return the version of an instance on this worker and whether it is running; used between workers."""
             return as_json(await self.instances.instance_deployed(call.function, call.instance_id("deployment")))
 
         yield "GET", f"{one}/versions", versions

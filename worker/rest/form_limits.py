@@ -1,6 +1,6 @@
 """Limits for a worker's concurrent multipart requests: memory for small parts, and uploads to disk.
 
-Both are shared fairly between callers, so that a role that sends large or slow forms leaves room for others.
+Both are shared fairly between callers, so that a role with large or slow requests leaves capacity for others.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from ...errors import RequestRefused
 from ...tasks import Room, Shares
 
 FORM_BYTES_MAX = 6 * 1024 * 1024
-"""Maximum bytes of one request's parts in memory: the largest message, as trigger data, and a config."""
+"""Maximum bytes of one request's parts in memory: the largest message as trigger data plus a config."""
 MEMORY_BYTES_MAX = 96 * 1024 * 1024
 """Maximum bytes of all requests' parts in memory."""
 MEMORY_BYTES_PER_CALLER = 24 * 1024 * 1024
 UPLOADS_MAX = 128
-"""Maximum concurrent requests that upload a package or have one checked."""
+"""Maximum concurrent requests whose package is being uploaded or checked."""
 UPLOADS_PER_CALLER = 32
 
 
 class FormLimits:
-    """The limits of one worker."""
+    """Limits of one worker."""
 
     def __init__(self) -> None:
         self.memory = Shares(MEMORY_BYTES_MAX, MEMORY_BYTES_PER_CALLER)
@@ -27,7 +27,7 @@ class FormLimits:
 
 
 class FormAccount:
-    """The resources taken by one request, until it is answered."""
+    """Resources of one request until it is answered."""
 
     def __init__(self, limits: FormLimits, caller: str) -> None:
         self._limits = limits
@@ -36,33 +36,34 @@ class FormAccount:
         self._uploads = 0
 
     def keep(self, size: int) -> None:
-        """Take more memory.
+        """Reserve more memory.
 
         Raises:
-            RequestRefused: 400, the parts of this request are too large; 429, those of its caller; 503, those of all.
+            RequestRefused: 400, the parts of this request are too large; 429, those of the caller's requests; 503,
+                those of all requests.
         """
         if self._bytes + size > FORM_BYTES_MAX:
-            raise RequestRefused(400, f"the parts of the request beside the package exceed {FORM_BYTES_MAX} bytes")
+            raise RequestRefused(400, f"the parts of the request other than the package exceed {FORM_BYTES_MAX} bytes")
         room = self._limits.memory.take(self._caller, size)
         if room is Room.SHARE_USED:
             reason = f"requests of {self._caller} hold {MEMORY_BYTES_PER_CALLER // 2**20} MiB of forms"
-            raise RequestRefused(429, f"{reason}: try again when some are answered")
+            raise RequestRefused(429, f"{reason}: retry when some have been answered")
         if room is Room.POOL_USED:
-            raise RequestRefused(503, f"requests hold {MEMORY_BYTES_MAX // 2**20} MiB of forms: try again shortly")
+            raise RequestRefused(503, f"requests hold {MEMORY_BYTES_MAX // 2**20} MiB of forms: retry shortly")
         self._bytes += size
 
     def begin_upload(self) -> None:
-        """Take a slot for an upload.
+        """Reserve a slot for an upload.
 
         Raises:
-            RequestRefused: 429, the caller has too many uploads in progress; 503, all callers together have.
+            RequestRefused: 429, the caller has too many uploads in progress; 503, all callers together have too many.
         """
         room = self._limits.uploads.take(self._caller)
         if room is Room.SHARE_USED:
-            reason = f"{self._caller} has {UPLOADS_PER_CALLER} uploads under way"
-            raise RequestRefused(429, f"{reason}: try again when some are done")
+            reason = f"{self._caller} has {UPLOADS_PER_CALLER} uploads in progress"
+            raise RequestRefused(429, f"{reason}: retry when some have finished")
         if room is Room.POOL_USED:
-            raise RequestRefused(503, f"{UPLOADS_MAX} uploads are under way: try again shortly")
+            raise RequestRefused(503, f"{UPLOADS_MAX} uploads are in progress: retry shortly")
         self._uploads += 1
 
     def close(self) -> None:

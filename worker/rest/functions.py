@@ -1,4 +1,4 @@
-"""`/admin/v3/functions`: deploying, inspecting and controlling functions."""
+"""`/admin/v3/functions`: deployment, inspection and control of functions."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from .logs import FOLLOW, RELAYED, TAIL, stream_logs
 from .multipart import Form, Part, json_part
 
 NO_OUTPUT_HEADER = "Magnetar-No-Output"
-"""Header of a trigger response without output: the reason as text. Not in Pulsar."""
+"""Header with the reason why a trigger response has no output. Not in Pulsar."""
 TARGET_BYTES_MAX = 4096
-"""Maximum bytes of the body with the target of a cursor reset."""
+"""Maximum size of a cursor reset's request body in bytes."""
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}
 _BASE = "/admin/v3/functions"
 _NO_WAIT = Query("noWait", bool, False)
@@ -55,7 +55,7 @@ _PATH = Query("path", str, "")
 _STATES = Query("states", bool, False)
 _HERE = Query("here", bool, False)
 Deploy = Callable[[FunctionName, Deployment], Awaitable[int]]
-"""Creates or changes a function, and returns the version."""
+"""Creates or changes a function and returns the version."""
 ROLLBACK = Query(ROLLBACK_PARAMETER, bool, False)
 
 
@@ -104,15 +104,15 @@ class FunctionsRoutes:
         )
 
     async def register(self, call: WorkerCall) -> Response:
-        """Create a function from the parts functionConfig (JSON) and data (its package)."""
+        """Create a function from the parts `functionConfig` (JSON) and `data` (its package)."""
         return await self._deploy(call, self.functions.register)
 
     @takes(ROLLBACK, _KEEP_STATE)
     async def update(self, call: WorkerCall) -> Response:
-        """Change a function; same parts as on creation, plus updateOptions.
+        """Change a function: same parts as for creation, plus updateOptions.
 
-        With `rollbackOnFailure`, the previous version is restored if the new one does not come up. With `keepState`,
-        the previous version's state is kept for a rollback with `withState`.
+        With `rollbackOnFailure`, the previous version is restored if the new one fails to start. With `keepState`, the
+        previous version's state is saved for a rollback with `withState`.
         """
         return await self._deploy(call, self.functions.update, has_options=True)
 
@@ -149,9 +149,10 @@ class FunctionsRoutes:
 
     @takes(_STATES, _HERE)
     async def list_functions(self, call: WorkerCall) -> Response:
-        """Return the names of a namespace's functions; with `states` (not in Pulsar), their states.
+        """Return the names of a namespace's functions or, with `states` (not in Pulsar), their states.
 
-        With `here` in addition, only whether each instance on this worker is running; used between workers.
+        With both `states` and `here`, return only whether each instance on this worker is running; used between
+        workers.
         """
         tenant, namespace = call.name("tenant"), call.name("namespace")
         names = self.functions.names(tenant, namespace)
@@ -165,12 +166,12 @@ class FunctionsRoutes:
         return as_json(overview(records, statuses))
 
     def _existing(self, call: WorkerCall) -> FunctionName:
-        """Return the function in the path; 404 if it does not exist."""
+        """Return the function in the path; raise 404 if it does not exist."""
         self.functions.find(call.function)
         return call.function
 
     def _instance(self, call: WorkerCall, what: str) -> tuple[FunctionName, int]:
-        """Return the function and instance number in the path; raises if the instance does not exist."""
+        """Return the function and instance number in the path; raise if the instance does not exist."""
         function = call.function
         parallelism = self.functions.find(function).functionDetails.parallelism
         number = call.instance_id(what)
@@ -197,11 +198,11 @@ class FunctionsRoutes:
         return as_json(await self.instances.instance_stats(*self._instance(call, "stats")))
 
     async def start(self, call: WorkerCall) -> None:
-        """Start one instance or all."""
+        """Start one or all instances."""
         await self._switch(call, "start", RUNNING)
 
     async def stop(self, call: WorkerCall) -> None:
-        """Stop one instance or all."""
+        """Stop one or all instances."""
         await self._switch(call, "stop", STOPPED)
 
     async def _switch(self, call: WorkerCall, command: str, state: FunctionState) -> None:
@@ -213,15 +214,15 @@ class FunctionsRoutes:
         await self.instances.stopped(function, metadata)
 
     async def restart(self, call: WorkerCall) -> None:
-        """Restart one instance or all; nothing is stored."""
+        """Restart one or all instances, without changing the record."""
         await self.instances.restart(self._existing(call), call.optional_instance_id("restart"))
 
     @takes(_NO_WAIT)
     async def trigger(self, call: WorkerCall) -> Response:
-        """Send the part data (or dataStream) to the function and return its output.
+        """Send the part `data` (or `dataStream`) to the function and return its output.
 
-        A function that works in runs takes no data, and starts a run instead; the response is the record of the run
-        after its end or, with `noWait`, its id immediately.
+        For a Spark function, which takes no data, start a run instead; the response is the record of the finished run
+        or, with `noWait`, the run id immediately.
         """
         function, no_wait = call.function, _NO_WAIT.of(call)
         name = function.name
@@ -229,15 +230,19 @@ class FunctionsRoutes:
         if is_spark(metadata.functionDetails):
             if "content-type" in call.request.headers and (await call.form()).keys() & _TRIGGER_PARTS:
                 raise RequestRefused(
-                    400, f"Function {name} runs by Spark, over the backlog of its inputs: trigger it without data"
+                    400,
+                    f"Function {name} is a Spark function, which processes the backlog of its inputs: trigger it"
+                    " without data",
                 )
             run_id = await self.runs.begin(function)
             return as_json({"runId": run_id} if no_wait else await self.runs.wait(function, run_id))
         if no_wait:
-            raise RequestRefused(400, f"noWait: Function {name} does not work in runs; leave it out")
+            raise RequestRefused(400, f"noWait is only for Spark functions, and Function {name} is not one: omit it")
         if "content-type" not in call.request.headers:
             raise RequestRefused(
-                400, f"Function {name} works message by message: trigger it with one; only spark functions take none"
+                400,
+                f"Function {name} processes single messages: send one as trigger data; only Spark functions are"
+                " triggered without data",
             )
         form = await call.form()
         part = form.get("data") or form.get("dataStream")
@@ -253,16 +258,16 @@ class FunctionsRoutes:
 
     @takes(_RUN_ID)
     async def begin_run(self, call: WorkerCall) -> None:
-        """Begin a run requested from another worker; only on the worker that runs the function."""
+        """Start a run requested by another worker; only on the worker that runs the function."""
         run_id = _RUN_ID.of(call)
         await self.instances.begin_run(self._existing(call), call.instance_id("trigger"), run_id)
 
     async def latest_runs(self, call: WorkerCall) -> Response:
-        """Return the latest runs of a function that works in runs, newest first. Not in Pulsar."""
+        """Return the latest runs of a Spark function, newest first. Not in Pulsar."""
         name = self._existing(call)
         metadata = self.functions.find(name)
         if not is_spark(metadata.functionDetails):
-            raise RequestRefused(400, f"Function {name.name} does not work in runs; only spark functions do")
+            raise RequestRefused(400, f"Function {name.name} has no runs: only Spark functions do")
         return as_json(await self.runs.latest(name, metadata))
 
     async def ended(self, call: WorkerCall) -> None:
@@ -274,14 +279,14 @@ class FunctionsRoutes:
         return as_json(await asyncio.to_thread(connector_definitions, *KINDS))
 
     async def list_nothing(self, _: WorkerCall) -> Response:
-        """Return the built-in functions, of which there are none yet."""
+        """Return an empty list: there are no built-in functions yet."""
         return as_json([])
 
     async def reload_nothing(self, _: WorkerCall) -> None:
-        """Reload the built-in functions: there are none."""
+        """Do nothing: there are no built-in functions."""
 
     async def decide(self, call: WorkerCall) -> None:
-        """Decide a change that another worker has received; only on the leader."""
+        """Decide a change received by another worker; only on the leader."""
         form = await call.form()
         if "functionMetaData" not in form:
             raise RequestRefused(400, "Corrupt Function MetaData: the part functionMetaData is missing")
@@ -299,16 +304,16 @@ class FunctionsRoutes:
         await self.functions.decide_here(FunctionRequest(metadata, request_id, is_deletion))
 
     async def upload(self, _: WorkerCall) -> Response:
-        """Reject an upload, as packages are stored by content, not under a path chosen by the client."""
-        raise RequestRefused(501, "uploading to a path is not supported; send the package with create or update")
+        """Reject an upload, because packages are stored by content, not under a path chosen by the client."""
+        raise RequestRefused(501, "uploading to a path is not supported: send the package with create or update")
 
     @takes(_PATH)
     async def download_path(self, _: WorkerCall) -> Response:
         """Return a package by the path in a function's record."""
-        raise RequestRefused(501, "downloading by path is not supported; use tenant/namespace/name/download")
+        raise RequestRefused(501, "downloading by path is not supported: use tenant/namespace/name/download")
 
     async def download(self, call: WorkerCall) -> Response:
-        """Return a function's package as it was uploaded."""
+        """Return a function's package unchanged."""
         metadata = self.functions.find(call.function)
         if call.request.query_params.get("transform-function") == "true":
             if not metadata.HasField("transformFunctionPackageLocation"):
@@ -317,7 +322,7 @@ class FunctionsRoutes:
         else:
             location = metadata.packageLocation
         if is_built_in(location):
-            raise RequestRefused(400, f"Function {call.function.name} is a statement, sql, and has no package")
+            raise RequestRefused(400, f"Function {call.function.name} is a SQL statement and has no package")
         try:
             path = await self.packages.assemble(package_id(location))
         except PackageError as exc:
@@ -326,7 +331,7 @@ class FunctionsRoutes:
         return FileResponse(path, media_type="application/json", background=remove)
 
     async def reset_cursor(self, call: WorkerCall) -> None:
-        """Stop a function, move its input cursors to the target in the body, and start it again. Not in Pulsar."""
+        """Stop a function, move its input cursors to the target in the body, and restart it. Not in Pulsar."""
         content = await call.body_bytes(TARGET_BYTES_MAX)
         try:
             target = read_target(read_json(content))
@@ -347,12 +352,12 @@ class FunctionsRoutes:
 
 
 def updates_auth(call: WorkerCall, options: Mapping[str, Any]) -> bool:
-    """Return whether an update changes the owner to its sender; rejects options that would have no effect."""
+    """Return whether an update changes the owner to its sender; reject options that would have no effect."""
     for name, value in options.items():
         if name != "updateAuthData":
-            raise RequestRefused(400, f"updateOptions: unknown field {name[:80]}; known is updateAuthData")
+            raise RequestRefused(400, f"updateOptions: unknown field {name[:80]}: expected updateAuthData")
         if value not in (None, False, True):
-            raise RequestRefused(400, "updateAuthData: true or false is expected")
+            raise RequestRefused(400, "updateAuthData: expected true or false")
         if value and call.roles is None:
             raise RequestRefused(400, "updateAuthData requires authentication, which is not enabled: omit it")
     return bool(options.get("updateAuthData"))
@@ -364,19 +369,19 @@ def deployer_of(call: WorkerCall, owners: Owners, takes_over: bool) -> dict[str,
 
 
 def sender_of(call: WorkerCall, owners: Owners) -> Deployer | None:
-    """Return the sender of a request; None while authentication is off."""
+    """Return the sender of a request, or None without authentication."""
     method: str = call.request.scope.get(METHOD, "")
     return owners.deployer(call.roles, method, call.request.headers.get("authorization", ""))
 
 
 def auth_data(functions: Functions, name: FunctionName) -> dict[str, int]:
-    """Return the status field with the expiry of a function's stored credentials; empty if they do not expire."""
+    """Return the status field for the expiry of a function's stored credentials; empty if they do not expire."""
     expires_s = functions.owners.expires_at(functions.find(name))
     return {} if expires_s is None else {"authDataExpiresMs": int(expires_s * 1000)}
 
 
 def deployed(version: int, notice: str = "") -> Response:
-    """Return 204 as Pulsar does, with the deployed version and a notice in headers."""
+    """Return 204 as in Pulsar, with the deployed version and a notice in headers."""
     headers = {VERSION_HEADER: str(version)}
     if notice:
         headers[NOTICE_HEADER] = one_line(notice).encode("ascii", "backslashreplace").decode()
@@ -384,7 +389,7 @@ def deployed(version: int, notice: str = "") -> Response:
 
 
 def deployment_of(form: Form, part: str, title: str) -> Deployment:
-    """Return the deployment in a form; ``part`` contains its config."""
+    """Return the deployment from a form whose part ``part`` contains the config."""
     config = json_part(form, part, title)
     if config is None:
         raise RequestRefused(400, f"{title} config is not provided")

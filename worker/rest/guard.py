@@ -1,4 +1,4 @@
-"""Authorization of the worker's REST interface: the resource of a request, from the names in its path."""
+"""Authorization of the worker's REST interface: determines a request's resource from the names in its path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ON_NAMESPACES = frozenset((Who.COMPONENT, Who.PACKAGES))
 
 
 class WorkerGuard(Guard[WorkerCall]):
-    """Authorizes requests before a worker's handlers."""
+    """Authorizes requests before a worker handles them."""
 
     def __init__(self, settings: AuthorizationSettings, grants: GrantsReader) -> None:
         super().__init__(settings, WORKER_RULES, grants)

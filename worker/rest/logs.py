@@ -21,20 +21,20 @@ TAIL = Query("tail", int, 100)
 FOLLOW = Query("follow", bool, False)
 RELAYED = Query("relayed", bool, False)
 CHECK_S = 1.0
-"""Interval at which the permission of a client that follows a log is checked, in seconds."""
+"""Interval in seconds for rechecking the permission of a client that follows a log."""
 
 
 def stream_logs(
     instances: Instances, call: WorkerCall, name: FunctionName, component: Component, number: int | None = None
 ) -> Response:
-    """Return the last lines of the logs of all assigned instances, or of one.
+    """Return the last lines of the logs of one or all assigned instances.
 
     Args:
         instances: provides the logs.
         call: the request, with `TAIL` and `FOLLOW`.
         name: name of the component.
-        component: its kind.
-        number: instance number; None for all.
+        component: kind of component.
+        number: instance number; None for all instances.
 
     Raises:
         RequestRefused: 400, no instances are assigned.
@@ -44,13 +44,13 @@ def stream_logs(
     if not numbers:
         raise RequestRefused(400, f"{name} has not been assigned yet")
     if tail < 0:
-        raise RequestRefused(400, f"tail {tail} must be 0 or more lines")
+        raise RequestRefused(400, f"invalid tail {tail}: expected 0 or more lines")
     streams = []
     for one in numbers:
         prefix = b"[%d] " % one if len(numbers) > 1 else b""
         streams.append(instances.read_log(name, one, tail, prefix, is_following=is_following, component=component))
     pieces = merged(streams)
-    # A relaying worker checks its own caller. Its token, which it renews, would end the stream within an hour.
+    # A relaying worker checks its own caller, because its renewed token would end the stream within an hour.
     is_relayed = RELAYED.of(call) and call.is_super_user
     if is_following and not is_relayed:
         pieces = while_allowed(pieces, call)
@@ -58,7 +58,7 @@ def stream_logs(
 
 
 async def while_allowed(pieces: AsyncGenerator[bytes, None], call: WorkerCall) -> AsyncGenerator[bytes]:
-    """Yield pieces until the client loses its permission, which a last line reports."""
+    """Yield pieces until the client loses its permission, which is reported in a final line."""
     loop = asyncio.get_running_loop()
     due_s = loop.time() + CHECK_S
     tasks = TaskSet("followed log")

@@ -2,8 +2,8 @@
 
 Functions, sources and sinks have separate names: ``pulsar_function_…``, ``pulsar_source_…``, ``pulsar_sink_…``.
 
-One deviation: Pulsar also exports the text of every exception as a label, which creates a new time series for each
-failing message. Here exceptions are only counted; status and logs show their texts.
+In addition, Pulsar exports the message of every exception as a label, which creates a new time series for each failing
+message. Here, exceptions are only counted; status and logs show their messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KINDS = {
         "pulsar_function_",
         (
             ("processed_successfully", "processedSuccessfullyTotal", "Calls of the function that returned."),
-            ("system_exceptions", "systemExceptionsTotal", "Errors outside of the function."),
+            ("system_exceptions", "systemExceptionsTotal", "Errors outside the function."),
             ("user_exceptions", "userExceptionsTotal", "Calls of the function that raised."),
             ("received", "receivedTotal", "Messages received."),
         ),
@@ -50,8 +50,8 @@ _KINDS = {
         "pulsar_source_",
         (
             ("written", "processedSuccessfullyTotal", "Records published."),
-            ("source_exceptions", "systemExceptionsTotal", "Errors of the source, and records left out."),
-            ("system_exceptions", "userExceptionsTotal", "Errors outside of the source."),
+            ("source_exceptions", "systemExceptionsTotal", "Errors of the source, and skipped records."),
+            ("system_exceptions", "userExceptionsTotal", "Errors outside the source."),
             ("received", "receivedTotal", "Records read."),
         ),
     ),
@@ -59,8 +59,8 @@ _KINDS = {
         "pulsar_sink_",
         (
             ("written", "processedSuccessfullyTotal", "Records written."),
-            ("sink_exceptions", "systemExceptionsTotal", "Errors of the sink, and records that it refused."),
-            ("system_exceptions", "userExceptionsTotal", "Errors outside of the sink."),
+            ("sink_exceptions", "systemExceptionsTotal", "Errors of the sink, and rejected records."),
+            ("system_exceptions", "userExceptionsTotal", "Errors outside the sink."),
             ("received", "receivedTotal", "Messages received."),
         ),
     ),
@@ -68,11 +68,11 @@ _KINDS = {
 
 
 def render(cluster: str, instances: Iterable[InstanceMetrics], worker: Iterable[tuple[str, str, float]]) -> bytes:
-    """Return the exposition text.
+    """Return the metrics in Prometheus format.
 
     Args:
         cluster: cluster label of all metrics.
-        instances: the metrics of this worker's instances.
+        instances: metrics of this worker's instances.
         worker: name (without prefix), help and value of the worker's own gauges.
     """
     by_kind: dict[str, dict[Labels, MetricsData]] = {"Function": {}, "Source": {}, "Sink": {}}
@@ -112,7 +112,9 @@ def _times(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[M
     prefix = names.prefix
     last = GaugeMetricFamily(f"{prefix}last_invocation", "Time of the last call, ms.", labels=_LABELS)
     latency = SummaryMetricFamily(f"{prefix}process_latency_ms", "Duration of calls, ms.", labels=_LABELS)
-    users = SummaryMetricFamily(f"{prefix}user_metric", "Recorded by the code.", labels=(*_LABELS, "metric"))
+    users = SummaryMetricFamily(
+        f"{prefix}user_metric", "Metric recorded by the function's code.", labels=(*_LABELS, "metric")
+    )
     for labels, data in instances.items():
         last.add_metric(labels, data.lastInvocation)
         calls = data.processedSuccessfullyTotal
@@ -128,7 +130,7 @@ def _times(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[M
 def _of_code(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
     """Yield the metrics that functions and connectors created through their contexts.
 
-    If functions use the same name for different kinds of metrics, the later ones get the kind as part of the name.
+    If functions use the same name for different kinds of metrics, the kind is appended to the later names.
     """
     families: dict[str, Metric] = {}
     for labels, data in instances.items():
@@ -138,7 +140,7 @@ def _of_code(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator
             name = f"{names.prefix}custom_{one.name.removesuffix('_total')}"
             if name in families and families[name].type != kind:
                 name = f"{name}_{kind}"
-            family = families.setdefault(name, Metric(name, one.help or "Of the code.", kind))
+            family = families.setdefault(name, Metric(name, one.help or "Metric of the function's code.", kind))
             _add_samples(family, {**instance, **one.labels}, one)
     yield from families.values()
 

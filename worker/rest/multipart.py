@@ -1,7 +1,7 @@
-"""Reading multipart requests as they stream in: small parts into memory, the package straight to disk.
+"""Streams multipart requests: small parts are read into memory, and the package is written directly to disk.
 
-Starlette's own parser drops the content type of parts without a file name, which Pulsar's interface depends on, and it
-spools a package to a temporary file that would be copied again. Parts may be in any order; header lines may have
+Starlette's own parser drops the content type of parts without a file name, on which Pulsar's interface depends, and
+spools a package to a temporary file that would have to be copied. Parts may be in any order; header lines may have
 trailing spaces, as sent by pulsarctl.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_PART_BYTES = 5 * 1024 * 1024
-"""Maximum bytes of a part kept in memory: the largest message, as trigger data; configs are far smaller."""
+"""Maximum bytes of a part kept in memory: the largest message as trigger data; configs are much smaller."""
 MAX_JSON_BYTES = 1024 * 1024
 """Maximum bytes of a part that is a config."""
 MAX_PARTS = 32
@@ -32,7 +32,7 @@ MAX_PARTS = 32
 
 @dataclass(slots=True)
 class Part:
-    """One part of a form."""
+    """A part of a form."""
 
     name: str = ""
     file_name: str | None = None
@@ -48,7 +48,7 @@ class Part:
 
 Form = dict[str, Part]
 _Event = Part | bytes | None
-"""The beginning of a part, a piece of its content, or None for its end."""
+"""The start of a part, a piece of its content, or None for its end."""
 
 
 async def read_form(
@@ -58,9 +58,9 @@ async def read_form(
 
     Args:
         request: the request; its body is consumed.
-        account: charged for the resources that the parts take.
+        account: account that is charged for the parts' resources.
         stream_part: name of the part that is streamed to `uploads` instead of kept in memory.
-        uploads: receives that part; it is discarded there after an error.
+        uploads: receives the streamed part, which is discarded after an error.
 
     Raises:
         RequestRefused: 415, not a multipart request; 400, invalid or too large; 429 or 503, too many requests.
@@ -73,7 +73,7 @@ async def read_form(
                 continue
             if len(form) >= MAX_PARTS or event.name in form:
                 raise RequestRefused(
-                    400, f"the request has the part {event.name[:40]} twice, or over {MAX_PARTS} parts"
+                    400, f"the request contains the part {event.name[:40]} twice, or more than {MAX_PARTS} parts"
                 )
             form[event.name] = event
             if event.name == stream_part and uploads is not None:
@@ -97,10 +97,10 @@ def _boundary(request: Request) -> bytes:
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind != b"multipart/form-data":
         shown = kind.decode("latin-1") or "no content type"
-        raise RequestRefused(415 if kind else 400, f"expected a multipart/form-data request, not {shown}")
+        raise RequestRefused(415 if kind else 400, f"expected a multipart/form-data request, got {shown}")
     boundary = options.get(b"boundary")
     if not boundary:
-        raise RequestRefused(400, "the multipart request names no boundary")
+        raise RequestRefused(400, "the multipart request has no boundary")
     return boundary
 
 
@@ -183,7 +183,7 @@ def _decoded(text: bytes) -> str:
 
 
 def json_part(form: Form, name: str, title: str = "", max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
-    """Return the JSON object of a part, or None if it is missing; as in Pulsar, its content type must be JSON.
+    """Return the JSON object of a part, whose content type must be JSON as in Pulsar, or None if it is missing.
 
     Args:
         form: the parts.
@@ -197,7 +197,7 @@ def json_part(form: Form, name: str, title: str = "", max_bytes: int = MAX_JSON_
     if not part.is_json:
         shown = ascii(part.content_type[:80]) if part.content_type else "no content type"
         missing = f"{title} config is not provided: " if title else ""
-        raise RequestRefused(400, f"{missing}the part {name} has {shown}, send it as application/json")
+        raise RequestRefused(400, f"{missing}the part {name} has {shown}: send it as application/json")
     if len(part.content) > max_bytes:
         raise RequestRefused(400, f"the part {name} of {len(part.content)} bytes is larger than {max_bytes}")
     try:
@@ -205,5 +205,5 @@ def json_part(form: Form, name: str, title: str = "", max_bytes: int = MAX_JSON_
     except NotJson as exc:
         raise RequestRefused(400, f"the part {name} is not JSON: {exc}") from exc
     if value is not None and not isinstance(value, dict):
-        raise RequestRefused(400, f"the part {name} must be a JSON object, not {type(value).__name__}")
+        raise RequestRefused(400, f"the part {name} must be a JSON object, got {type(value).__name__}")
     return value

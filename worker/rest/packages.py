@@ -20,7 +20,7 @@ from .app import WorkerCall, WorkerRoutes
 from .multipart import Part, json_part
 
 METADATA_BYTES_MAX = 256 * 1024
-"""Maximum bytes of a package's metadata, as every worker keeps the metadata of all packages in memory."""
+"""Maximum bytes of a package's metadata; every worker keeps the metadata of all packages in memory."""
 _NAMESPACE = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 _ONE = _NAMESPACE + "/{name}/{version}"
 _SHOWN = ("description", "contact", "createTime", "modificationTime", "properties")
@@ -33,8 +33,8 @@ class PackagesRoutes:
     """Handlers of one worker.
 
     Attributes:
-        index: index of the packages.
-        packages: their contents.
+        index: package index.
+        packages: contents of the packages.
     """
 
     index: PackageIndex
@@ -65,7 +65,7 @@ class PackagesRoutes:
         return as_json([one.version for one in found if one.name == name.name])
 
     async def upload(self, call: WorkerCall) -> None:
-        """Store the part file under a name, with the part metadata (JSON)."""
+        """Store the part `file` under a name, with the metadata from the part `metadata` (JSON)."""
         name = _name(call)
         form = await call.form("file", self.packages)
         upload = form.get("file", Part()).upload
@@ -73,7 +73,7 @@ class PackagesRoutes:
             sent = json_part(form, "metadata", max_bytes=METADATA_BYTES_MAX)
             if sent is None or upload is None:
                 missing = "metadata" if sent is None else "file"
-                raise RequestRefused(400, f"the part {missing} is missing; send metadata (JSON) and file")
+                raise RequestRefused(400, f"the part {missing} is missing: send metadata (JSON) and file")
             file_name = form["file"].file_name or name.name
             record = {
                 **_metadata(sent), "createTime": _now_ms(), "modificationTime": _now_ms(),
@@ -82,20 +82,22 @@ class PackagesRoutes:
 
             def decide(there: Json | None) -> Json:
                 if there is not None:
-                    raise RequestRefused(409, f"Package '{name}' metadata already exists; delete it, or take a version")
+                    raise RequestRefused(
+                        409, f"Package '{name}' metadata already exists: delete the package, or use another version"
+                    )
                 return record
 
             with self.packages.used(upload.package_id):
                 await self.packages.keep(upload, file_name)
                 await self.index.change(name, decide)
-                # An unreferenced package stored long ago may have been removed between these two lines.
+                # An unreferenced package stored long ago may have been removed between these two calls.
                 await self.packages.keep(upload, file_name, is_named=True)
         finally:
             if upload is not None:
                 await self.packages.discard(upload)
 
     async def download(self, call: WorkerCall) -> Response:
-        """Return a package as it was uploaded."""
+        """Return a package unchanged."""
         record = await self.index.get(_name(call))
         try:
             path = await self.packages.assemble(record["packageId"])
@@ -114,12 +116,12 @@ class PackagesRoutes:
         await self.index.change(name, decide)
 
     async def get_metadata(self, call: WorkerCall) -> Response:
-        """Return description, contact, times and properties of a package."""
+        """Return the description, contact, times and properties of a package."""
         record = await self.index.get(_name(call))
         return as_json({key: record.get(key) for key in _SHOWN})
 
     async def put_metadata(self, call: WorkerCall) -> None:
-        """Replace description, contact and properties of a package."""
+        """Replace the description, contact and properties of a package."""
         name = _name(call)
         try:
             sent = read_json(await call.body_bytes(METADATA_BYTES_MAX))
@@ -151,7 +153,9 @@ def _metadata(sent: Any) -> Json:
     properties = sent.get("properties") or {}
     texts = [sent.get(key) or "" for key in ("description", "contact")]
     if not isinstance(properties, Mapping) or not all(isinstance(one, str) for one in (*texts, *properties.values())):
-        raise RequestRefused(400, "description and contact must be texts, and properties an object of texts")
+        raise RequestRefused(
+            400, "description and contact must be strings, and properties an object with string values"
+        )
     return {"description": texts[0], "contact": texts[1] or None, "properties": dict(properties)}
 
 

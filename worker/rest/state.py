@@ -1,4 +1,4 @@
-"""`/admin/v3/functions/{tenant}/{namespace}/{name}/state/{key}`: one key of a function's state, as Pulsar shows it."""
+"""`/admin/v3/functions/{tenant}/{namespace}/{name}/state/{key}`: a key of a function's state, as in Pulsar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INT64 = range(-(2**63), 2**63)
 def shown(key: str, value: Value) -> dict[str, Any]:
     """Return a key as Pulsar's FunctionState; no side effects.
 
-    Eight bytes are also shown as a number, whatever their meaning: Pulsar does not store the type.
+    Values of eight bytes are also shown as a number, because Pulsar does not store the type.
     """
     state: dict[str, Any] = {"key": key}
     if value.number is None:
@@ -46,7 +46,7 @@ def sent(state: Mapping[str, Any], key: str) -> bytes:
     """Return the bytes of a FunctionState to store; no side effects.
 
     Raises:
-        RequestRefused: it has no value, an invalid one, or another key than the path.
+        RequestRefused: the value is missing or invalid, or the key differs from the path.
     """
     if state.get("key") != key:
         raise RequestRefused(400, "Path key doesn't match key in json")
@@ -55,11 +55,11 @@ def sent(state: Mapping[str, Any], key: str) -> bytes:
         return _from_base64(data)
     if text is not None:
         if not isinstance(text, str):
-            raise RequestRefused(400, f"stringValue must be a text, not {type(text).__name__}")
+            raise RequestRefused(400, f"stringValue must be a string, got {type(text).__name__}")
         return text.encode()
     if number is not None:
         if type(number) is not int or number not in _INT64:
-            raise RequestRefused(400, f"numberValue {number!r} must be an integer of 64 bits")
+            raise RequestRefused(400, f"numberValue {number!r} must be a 64-bit integer")
         return number.to_bytes(NUMBER_BYTES, "big", signed=True)
     raise RequestRefused(500, "Invalid state value")
 
@@ -98,13 +98,13 @@ class StateRoutes:
         return as_json(shown(key, value))
 
     async def put(self, call: WorkerCall) -> None:
-        """Set a key of the function's state from the part state, a FunctionState as JSON."""
+        """Set a key of the function's state from the part `state`, a FunctionState as JSON."""
         key = call.text("key")
         self.tables.check_configured()
         table = table_of(self._find(call))
         state = json_part(await call.form(), "state", max_bytes=MAX_PART_BYTES)
         if state is None:
-            raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
+            raise RequestRefused(400, "the part state is missing: send a FunctionState as JSON")
         data = sent(state, key)
         await self.tables.put(table, key.encode(), data)
 

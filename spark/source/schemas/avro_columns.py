@@ -1,13 +1,13 @@
-"""Decodes Avro's binary form into Arrow columns, field by field for all values at once.
+"""Decodes Avro's binary encoding into Arrow columns, one field at a time for all values.
 
-Design: all values of a record batch are in one byte array. Each value has a cursor at the start of its next field; one
-step reads that field of all values, and moves the cursors: a few array operations per field rather than a few objects
-per value. Branches of a union are steps for the values that chose them. Items of arrays are read one after the other,
-the first item of all values, then the second, except numbers, for which whole blocks are read at once.
+Design: all values of a record batch are in one byte array. Each value has a cursor at the start of its next field. Each
+step reads one field of all values and advances the cursors, with a few array operations per field rather than a few
+objects per value. Each branch of a union is a step for the values that use it. Array items are read item by item: first
+the first item of all values, then the second, and so on. For numbers, whole blocks are read in one operation.
 
-All sizes in a value are checked against its end, so that it cannot read another value's bytes.
+All sizes in a value are checked against its end, so that no value can read the bytes of another.
 
-Source: Apache Avro 1.12, Binary Encoding. Tests compare it with fastavro.
+Source: Apache Avro 1.12, Binary Encoding. Tests compare the results with fastavro.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .buffers import contents, is_valid, offsets_of, ranges, scattered, slices, 
 _PADDING = 16
 _VARINT_BYTES_MAX = 10
 _FLAT = {"int": 0, "long": 0, "float": 4, "double": 8, "boolean": 1}
-"""Kinds for which a block of items is read in one step -> bytes per item, 0 if variable."""
+"""Bytes per item, or 0 if variable, for kinds whose blocks of items are read in one step."""
 
 
 class Misread(SchemaSerializationError):
@@ -34,14 +34,14 @@ class Misread(SchemaSerializationError):
 
 
 def decode(node: Node, values: pa.Array) -> pa.Array:
-    """Decode bytes; nulls stay nulls.
+    """Decode bytes; nulls remain null.
 
     Args:
         node: schema of all values.
-        values: column of bytes.
+        values: binary column.
 
     Raises:
-        Misread: a value is damaged, or was written with another schema.
+        Misread: a value is corrupt or was written with another schema.
     """
     valid = is_valid(values)
     data, begins, sizes = contents(values)
@@ -50,15 +50,15 @@ def decode(node: Node, values: pa.Array) -> pa.Array:
     found, at = reader.read(node, np.arange(len(ends)), begins[valid])
     if (at != ends).any():
         left = int((ends - at)[at != ends][0])
-        raise Misread(f"{left} bytes are left behind the value")
+        raise Misread(f"{left} unexpected bytes after the value")
     return scattered(found, valid)
 
 
 class _Reader:
-    """Reads values in one byte array.
+    """Reads values from one byte array.
 
     Attributes:
-        ends: end of each value.
+        ends: offset of the end of each value.
     """
 
     def __init__(self, data: np.ndarray, ends: np.ndarray):
@@ -68,15 +68,15 @@ class _Reader:
         self._terminators: np.ndarray | None = None
 
     def read(self, node: Node, of: np.ndarray, at: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        """Read one type of some values.
+        """Read a part of the given type from some values.
 
         Args:
             node: the type.
             of: indexes of the values, shape (n,).
-            at: their cursors, shape (n,).
+            at: cursors of these values, shape (n,).
 
         Returns:
-            The column, and the new cursors.
+            The column and the new cursors.
         """
         if node.kind == "record":
             columns = []
@@ -120,17 +120,19 @@ class _Reader:
             after[more] += 1
             more = more[byte > 127]
         if more.size:
-            raise Misread(f"a number has more than {_VARINT_BYTES_MAX} bytes")
+            raise Misread(f"number longer than {_VARINT_BYTES_MAX} bytes")
         if (after > self.ends[of]).any():
-            raise Misread("it ends inside a number")
+            raise Misread("input ends inside a number")
         return _unzigzag(numbers), after
 
     def _within(self, of: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return the positions after a number of bytes."""
+        """Return the positions after a number of bytes, which must be within the values."""
         wrong = (sizes < 0) | (sizes > self.ends[of] - at)
         if wrong.any():
             place = int(np.flatnonzero(wrong)[0])
-            raise Misread(f"{int(sizes[place])} bytes are announced in {int(self.ends[of][place] - at[place])}")
+            raise Misread(
+                f"length {int(sizes[place])} exceeds the remaining {int(self.ends[of][place] - at[place])} bytes"
+            )
         after: np.ndarray = at + sizes
         return after
 
@@ -148,13 +150,13 @@ class _Reader:
         try:
             return text(found), after
         except pa.ArrowInvalid as error:
-            raise Misread(f"a string is not valid UTF-8: {error}") from error
+            raise Misread(f"string is not valid UTF-8: {error}") from error
 
     def _enum(self, node: Node, of: np.ndarray, at: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         numbers, at = self._longs(of, at)
         wrong = (numbers < 0) | (numbers >= len(node.symbols))
         if wrong.any():
-            raise Misread(f"symbol {int(numbers[wrong][0])} of {len(node.symbols)} is not one of an enum")
+            raise Misread(f"invalid enum symbol {int(numbers[wrong][0])}: the enum has {len(node.symbols)} symbols")
         return pa.array(node.symbols, pa.string()).take(pa.array(numbers)), at
 
     # -- nested types ------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ class _Reader:
         branches, at = self._longs(of, at)
         wrong = (branches < 0) | (branches >= len(node.parts))
         if wrong.any():
-            raise Misread(f"branch {int(branches[wrong][0])} of {len(node.parts)} is not one of a union")
+            raise Misread(f"invalid union branch {int(branches[wrong][0])}: the union has {len(node.parts)} branches")
         type_ = arrow_type(node)
         found: list[pa.Array] = []
         chosen_some: np.ndarray = np.zeros(len(of), np.bool_)
@@ -207,7 +209,7 @@ class _Reader:
     def _blocks(
         self, of: np.ndarray, at: np.ndarray, read: Callable[..., tuple[pa.Array, np.ndarray]]
     ) -> tuple[pa.Array | None, np.ndarray, np.ndarray]:
-        """Read blocks of items up to each value's empty one: the items, how many of each, and the cursors."""
+        """Read all blocks of items up to the empty block; return the items, their number per value, and the cursors."""
         at = at.copy()
         totals: np.ndarray = np.zeros(len(of), np.int64)
         parts: list[pa.Array] = []
@@ -224,7 +226,7 @@ class _Reader:
             if not active.size:
                 break
             if (counts > self.ends[of[active]] - at[active]).any() or (counts < 0).any():
-                raise Misread(f"a block of {int(counts.max())} items exceeds the remaining bytes")
+                raise Misread(f"block of {int(counts.max())} items exceeds the remaining bytes")
             column, at[active] = read(of[active], at[active], counts)
             parts.append(column)
             owners.append(np.repeat(active, counts))
@@ -237,7 +239,7 @@ class _Reader:
         return items, totals, at
 
     def _block(self, part: Node, of: np.ndarray, at: np.ndarray, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        """Read the first item of all values, then the second; the result is ordered by value."""
+        """Read the first item of all values, then the second, and so on; the result is ordered by value."""
         at = at.copy()
         steps: list[pa.Array] = []
         owners: list[np.ndarray] = []
@@ -264,10 +266,10 @@ class _Reader:
         first: np.ndarray = np.asarray(np.searchsorted(self._terminators, at))
         last = first + counts - 1
         if (last >= len(self._terminators)).any():
-            raise Misread("it ends inside a number")
+            raise Misread("input ends inside a number")
         after = self._terminators[last] + 1
         if (after > self.ends[of]).any():
-            raise Misread("it ends inside a number")
+            raise Misread("input ends inside a number")
         places = ranges(first, counts)
         begins = np.where(places > 0, self._terminators[np.maximum(places - 1, 0)] + 1, 0)
         heads = np.cumsum(counts) - counts
@@ -290,7 +292,7 @@ def _numbers(node: Node, numbers: np.ndarray) -> pa.Array:
     found = pa.array(numbers)
     type_ = arrow_type(node)
     if type_ == pa.duration("ms"):
-        found = found.cast(pa.int64())  # for which Arrow has durations
+        found = found.cast(pa.int64())  # represented as durations in Arrow
     return found if found.type == type_ else found.view(type_)
 
 
@@ -301,9 +303,9 @@ def _flat(node: Node, data: np.ndarray) -> pa.Array:
 
 
 def _decimals(node: Node, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
-    """Return big-endian numbers as decimals, which Arrow stores in sixteen little-endian bytes."""
+    """Convert big-endian numbers to decimals, which Arrow stores as sixteen little-endian bytes."""
     if (sizes > 16).any():
-        raise Misread(f"a decimal has {int(sizes.max())} bytes, and {node.precision} digits fit into 16")
+        raise Misread(f"decimal has {int(sizes.max())} bytes, but {node.precision} digits fit into 16")
     negative = (sizes > 0) & (data[np.minimum(at, len(data) - 1)] > 127)
     table: np.ndarray = np.where(negative, 255, 0).astype(np.uint8)[:, None].repeat(16, axis=1)
     for place in range(16):
@@ -314,5 +316,5 @@ def _decimals(node: Node, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -
     try:
         found.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise Misread(f"a decimal has more than {node.precision} digits") from error
+        raise Misread(f"decimal has more than {node.precision} digits") from error
     return found

@@ -1,9 +1,9 @@
-"""Encodes rows of Arrow columns in Avro's binary form, column by column: the inverse of `avro_columns`.
+"""Encodes rows of Arrow columns in Avro's binary encoding, column by column: the inverse of `avro_columns`.
 
-Design: each column is encoded as the concatenated bytes of its values, and their sizes. Columns are then joined row by
+Design: each column is encoded as the concatenated bytes and the sizes of its values. Columns are then joined row by
 row, with one copy per column.
 
-Source: Apache Avro 1.12, Binary Encoding. Tests compare it with fastavro.
+Source: Apache Avro 1.12, Binary Encoding. Tests compare the results with fastavro.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pieces(NamedTuple):
     """Encoded values.
 
     Attributes:
-        data: their bytes, without gaps.
+        data: concatenated bytes of the values.
         sizes: size of each value.
     """
 
@@ -36,7 +36,7 @@ class Pieces(NamedTuple):
 
 
 def can_encode(node: Node) -> bool:
-    """Return whether values of a type can be encoded: unions must be of null and one other type, decimals of bytes."""
+    """Return whether a type can be encoded: unions must have null and one other type, and decimals must use bytes."""
     if node.kind == "union" and (len(node.parts) > 2 or _branch(node) is None):
         return False
     if node.kind == "fixed" and node.logical:
@@ -45,7 +45,7 @@ def can_encode(node: Node) -> bool:
 
 
 def _branch(node: Node) -> int | None:
-    """Return which branch of a union has values, None unless it is the only one beside null."""
+    """Return the index of the only branch of a union besides null, or None if there are several."""
     kinds = [part.kind for part in node.parts]
     return 1 - kinds.index("null") if len(kinds) == 2 and kinds.count("null") == 1 else None
 
@@ -55,11 +55,11 @@ def encode(node: Node, columns: Sequence[pa.Array], rows: int) -> pa.Array:
 
     Args:
         node: the record type; see `can_encode`.
-        columns: its fields, with the types from `avro_types.fields_of`.
+        columns: fields of the record, with the types from `avro_types.fields_of`.
         rows: number of rows.
 
     Raises:
-        SchemaSerializationError: names a column with a value that the record cannot hold.
+        SchemaSerializationError: the record cannot represent a value; the message names the column.
     """
     pairs = zip(node.fields, columns, strict=True)
     found = _join([_any(field.node, column, field.name) for field, column in pairs], rows)
@@ -91,7 +91,7 @@ def _fixed(values: np.ndarray, width: int) -> Pieces:
 
 
 def _longs(numbers: np.ndarray) -> Pieces:
-    """Encode integers, zigzag, with seven bits per byte."""
+    """Encode integers as zigzag varints."""
     signed: np.ndarray = numbers.astype(np.int64)
     left: np.ndarray = (signed << 1).view(np.uint64) ^ (signed >> 63).view(np.uint64)
     sizes: np.ndarray = np.ones(len(signed), np.int64)
@@ -109,14 +109,14 @@ def _longs(numbers: np.ndarray) -> Pieces:
 
 
 def _any(node: Node, values: pa.Array, path: str) -> Pieces:
-    """Encode values that may be null if their type allows it: the branch of the union, then the value, if any."""
+    """Encode nullable values: the branch of the union, followed by any value."""
     if node.kind == "null":
         return Pieces(np.zeros(0, np.uint8), np.zeros(len(values), np.int64))
     if node.kind != "union":
         if values.null_count:
             raise SchemaSerializationError(
-                f"column {path} is null in {values.null_count} rows, and the topic's schema wants a value; fill it with"
-                " coalesce"
+                f"column {path} is null in {values.null_count} rows, but the topic's schema requires a value: replace"
+                " nulls with coalesce"
             )
         return _values(node, values, path)
     chosen = _branch(node)
@@ -154,7 +154,7 @@ def _values(node: Node, values: pa.Array, path: str) -> Pieces:
         width = values.type.bit_width // 8
         return _fixed(values.to_numpy().astype(f"<f{width}"), width)
     if pa.types.is_temporal(values.type):
-        # Some of Arrow's durations have 32 bits in Avro, but none in Arrow.
+        # Some durations have 32 bits in Avro, but all have 64 bits in Arrow.
         values = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64())
     return _longs(values.to_numpy())
 
@@ -163,7 +163,7 @@ def _decimals(values: pa.Array) -> Pieces:
     raw: np.ndarray = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, _DECIMAL_BYTES)
     raw = raw[values.offset : values.offset + len(values)]
     table: np.ndarray = np.empty((len(values), _DECIMAL_BYTES + 1), np.uint8)
-    table[:, 0] = _DECIMAL_BYTES << 1  # the size before the big-endian bytes
+    table[:, 0] = _DECIMAL_BYTES << 1  # the size precedes the big-endian bytes
     table[:, 1:] = raw[:, ::-1]
     return _fixed(table, _DECIMAL_BYTES + 1)
 
@@ -172,7 +172,7 @@ def _of_size(size: int, values: pa.Array, path: str) -> Pieces:
     data, begins, sizes = contents(values)
     if (sizes != size).any():
         raise SchemaSerializationError(
-            f"column {path} has {int(sizes[sizes != size][0])} bytes, and the topic's schema wants {size}"
+            f"column {path} has {int(sizes[sizes != size][0])} bytes, but the topic's schema requires {size}"
         )
     return Pieces(data[ranges(begins, sizes)], sizes)
 
@@ -182,7 +182,7 @@ def _symbols(node: Node, values: pa.Array, path: str) -> np.ndarray:
     if found.null_count:
         other = values.filter(found.is_null())[0].as_py()
         raise SchemaSerializationError(
-            f"column {path} is {other!r}, and the topic's schema has {', '.join(node.symbols)}"
+            f"column {path} is {other!r}, but the topic's schema allows only {', '.join(node.symbols)}"
         )
     numbers: np.ndarray = found.to_numpy()
     return numbers
@@ -196,7 +196,7 @@ def _octets(values: pa.Array) -> Pieces:
 
 
 def _many(node: Node, values: pa.Array, path: str) -> Pieces:
-    """Encode lists or maps: one block of items, and the end of blocks."""
+    """Encode lists or maps as one block of items followed by the empty block."""
     offsets = values.offsets.to_numpy().astype(np.int64)
     first, total = int(offsets[0]), int(offsets[-1] - offsets[0])
     counts = np.diff(offsets)

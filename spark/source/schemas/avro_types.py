@@ -1,9 +1,9 @@
-"""Avro definitions as trees without names, and the Arrow types of their values, in both directions. No I/O.
+"""Converts Avro definitions to trees without named references, and to and from Arrow types. No I/O.
 
-JSON and AVRO schemas of Pulsar are Avro definitions; those for writing are derived from the columns. Types that Spark
-lacks are mapped as by its own Avro reader: a choice of several types is a struct of ``member0``, ``member1``, …, of
-which one is not null; numbers of several sizes become the largest. Time units are those of the definition;
-`fitting.spark_form` returns Spark's form of them.
+JSON and AVRO schemas of Pulsar are Avro definitions; definitions for writing are derived from the columns. Types that
+Spark lacks are mapped as in Spark's own Avro reader: a union of several types becomes a struct of ``member0``,
+``member1``, …, of which one is not null, and a union of numbers becomes the largest type. Time units are those of the
+definition; `fitting.spark_form` converts them to Spark's.
 
 Source: Apache Avro 1.12, Schema Declaration and Logical Types.
 """
@@ -22,11 +22,11 @@ from ....client.schemas.avro_shape import has_arrays_of_nothing
 from ....errors import SchemaSerializationError
 
 NODES_MAX = 10_000
-"""Maximum types in a definition, counting named ones at each use."""
+"""Maximum number of types in a definition, counting named types at each use."""
 DECIMAL_DIGITS_MAX = 38
-"""Maximum digits of Spark's decimals."""
+"""Maximum number of digits of Spark's decimals."""
 DEFAULT, ALIASES = b"default", b"aliases"
-"""Properties of a field, as JSON in the metadata of Arrow's field."""
+"""Properties of a field, stored as JSON in the metadata of the Arrow field."""
 UTC = "UTC"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIMPLE = {
@@ -52,7 +52,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
-"""Types that Avro stores as numbers. A time of day is the time since midnight."""
+"""Types that Avro stores as numbers; a time of day is the time since midnight."""
 _WIDTHS: dict[pa.DataType, int] = {pa.int32(): 1, pa.int64(): 2, pa.float32(): 3, pa.float64(): 4}
 
 
@@ -62,8 +62,8 @@ class Field:
 
     Attributes:
         name: field name.
-        node: its type.
-        hints: its default and its other names, as metadata of Arrow's field.
+        node: type of the field.
+        hints: default and aliases, as metadata of the Arrow field.
     """
 
     name: str
@@ -76,14 +76,14 @@ class Node:
     """A type in a definition.
 
     Attributes:
-        kind: Avro's name of the type, or ``union``.
-        logical: its logical type, empty if none or unknown.
-        size: size of a fixed in bytes.
+        kind: Avro type name, or ``union``.
+        logical: logical type, or empty if missing or unknown.
+        size: size of a ``fixed`` in bytes.
         precision: precision of a decimal.
         scale: scale of a decimal.
         symbols: symbols of an enum.
         fields: fields of a record.
-        parts: branches of a union, or the item type of an array or a map.
+        parts: branches of a union, or item type of an array or map.
     """
 
     kind: str
@@ -97,18 +97,18 @@ class Node:
 
 
 def parse(definition: bytes | str) -> Node:
-    """Return the tree of a definition.
+    """Parse a definition into a tree.
 
     Raises:
-        SchemaSerializationError: the definition is invalid, or recursive, which columns cannot represent.
+        SchemaSerializationError: the definition is invalid or recursive; columns cannot represent recursive types.
     """
     try:
         record = json.loads(definition)
         if has_arrays_of_nothing(record):
-            raise SchemaSerializationError("it has an array whose items take no bytes")
+            raise SchemaSerializationError("it contains an array with zero-byte items")
         return _Parser().node(record, "")
     except SchemaSerializationError as error:
-        raise SchemaSerializationError(f"the topic's schema cannot become columns: {error}") from error
+        raise SchemaSerializationError(f"cannot convert the topic's schema to columns: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise SchemaSerializationError(
@@ -148,7 +148,7 @@ class _Parser:
     def _named(self, name: str, space: str) -> Node:
         full = name if "." in name or not space or f"{space}.{name}" not in self._known else f"{space}.{name}"
         if full in self._around:
-            raise SchemaSerializationError(f"{full} contains itself, and a column of Spark has an end")
+            raise SchemaSerializationError(f"type {full} is recursive, which Spark does not support")
         definition, around = self._known[full]
         return self.node(definition, around)
 
@@ -166,7 +166,7 @@ class _Parser:
         fields = tuple(self._field(field, space) for field in definition["fields"])
         self._around.pop()
         if len({field.name for field in fields}) < len(fields):
-            raise SchemaSerializationError(f"{full} has a field twice")
+            raise SchemaSerializationError(f"type {full} has duplicate fields")
         return Node("record", fields=fields)
 
     def _field(self, field: Mapping[str, Any], space: str) -> Field:
@@ -179,12 +179,12 @@ class _Parser:
 
 
 def _digits(size: int) -> int:
-    """Return the number of digits that any number of so many bytes fits into."""
+    """Return the number of digits needed for any number of a given size in bytes."""
     return len(str((1 << (8 * size - 1)) - 1)) - 1 if size > 0 else 0
 
 
 def _logical(kind: str, definition: Mapping[str, Any], digits: int, size: int = 0) -> tuple[str, int, int, int]:
-    """Return the logical type of a definition, its size, precision and scale; an invalid logical type is ignored."""
+    """Return the logical type, size, precision and scale of a definition; invalid logical types are ignored."""
     logical = str(definition.get("logicalType", ""))
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = _whole(definition.get("precision")), _whole(definition.get("scale", 0))
@@ -195,12 +195,12 @@ def _logical(kind: str, definition: Mapping[str, Any], digits: int, size: int = 
 
 
 def _whole(number: Any) -> int:
-    """Return a number of digits, -1 if invalid."""
+    """Return a number of digits, or -1 if it is invalid."""
     return number if isinstance(number, int) and not isinstance(number, bool) else -1
 
 
 def arrow_type(node: Node) -> pa.DataType:
-    """Return the type of the values of a tree; all may be null."""
+    """Return the Arrow type for a tree; all values are nullable."""
     if node.logical == "decimal":
         return pa.decimal128(node.precision, node.scale)
     if node.logical:
@@ -223,17 +223,17 @@ def arrow_type(node: Node) -> pa.DataType:
 
 
 def fields_of(node: Node) -> list[pa.Field]:
-    """Return the fields of a record, with hints for reading values of earlier schemas."""
+    """Return the Arrow fields of a record, with hints for reading values of earlier schemas."""
     return [pa.field(field.name, arrow_type(field.node), metadata=dict(field.hints)) for field in node.fields]
 
 
 def list_of(items: pa.DataType) -> pa.DataType:
-    """Return a list with Spark's field name."""
+    """Return a list type with Spark's field name."""
     return pa.list_(pa.field("element", items))
 
 
 def map_of(keys: pa.DataType, values: pa.DataType) -> pa.DataType:
-    """Return a map with Spark's field names."""
+    """Return a map type with Spark's field names."""
     return pa.map_(pa.field("key", keys, nullable=False), pa.field("value", values))
 
 
@@ -255,21 +255,22 @@ _NUMBERS: dict[pa.DataType, Any] = {
 
 
 def definition_of(fields: Sequence[pa.Field], name: str = "Row", namespace: str = "") -> dict[str, Any]:
-    """Return the Avro definition of rows with these columns.
+    """Return the Avro definition for rows with the given columns.
 
     Args:
-        fields: the columns. Nullable ones default to null.
-        name: record name; nested records append their path.
-        namespace: namespace of the record and of nested ones.
+        fields: the columns; nullable columns default to null.
+        name: record name; names of nested records append their path.
+        namespace: namespace of all records.
 
     Raises:
-        SchemaSerializationError: names a column that Avro does not support.
+        SchemaSerializationError: Avro does not support a column; the message names it.
     """
     found = []
     for field in fields:
         if not _NAME.fullmatch(field.name):
             raise SchemaSerializationError(
-                f"column {field.name!r} of {name} has a name that Avro has not: letters, digits and _; rename it"
+                f"column name {field.name!r} of {name} is not a valid Avro name: rename it using only letters, digits"
+                " and _"
             )
         kind = _definition(field.type, f"{name}_{field.name}")
         if field.nullable and kind != "null":
@@ -290,7 +291,9 @@ def _definition(type_: pa.DataType, name: str) -> Any:
         return {"type": "array", "items": _maybe(type_.value_field, f"{name}_element")}
     if pa.types.is_map(type_) and type_.key_type == pa.string():
         return {"type": "map", "values": _maybe(type_.item_field, f"{name}_value")}
-    raise SchemaSerializationError(f"column {name.partition('_')[2]} is {type_}, which Avro has not; cast it")
+    raise SchemaSerializationError(
+        f"column {name.partition('_')[2]} has type {type_}, which Avro does not support: cast it"
+    )
 
 
 def _maybe(field: pa.Field, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Parts of Arrow's columns as numpy arrays, and the reverse. No I/O."""
+"""Conversion between buffers of Arrow columns and numpy arrays. No I/O."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pyarrow as pa
 
 
 def contents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the content of a column of bytes as (bytes, begins, sizes); nulls are empty.
+    """Return the content of a binary column as (bytes, start offsets, sizes); nulls are empty.
 
     Args:
-        values: of type binary or string; may be a slice of a column.
+        values: column of type binary or string; may be a slice.
     """
     _, offsets, data = values.buffers()
     first = values.offset
@@ -23,13 +23,13 @@ def contents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def is_valid(values: pa.Array) -> np.ndarray:
-    """Return which values of a column are not null."""
+    """Return flags for the values of a column that are not null."""
     found: np.ndarray = values.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
 def ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the numbers of all ranges, concatenated."""
+    """Return the concatenated integers of all ranges."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     found: np.ndarray = np.repeat(begins - (ends - sizes), sizes) + np.arange(total)
@@ -37,7 +37,7 @@ def ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """Return the offsets of pieces with these sizes."""
+    """Return the offsets of pieces with the given sizes."""
     found: np.ndarray = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=found[1:])
     return found
@@ -49,7 +49,7 @@ def bits(flags: np.ndarray) -> pa.Buffer:
 
 
 def slices(data: np.ndarray, begins: np.ndarray, sizes: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
-    """Return a column of parts of a byte array."""
+    """Return a column of slices of a byte array."""
     held = data[ranges(begins, sizes)]
     mask = None if valid is None or valid.all() else bits(valid)
     buffers = [mask, pa.py_buffer(offsets_of(sizes)), pa.py_buffer(held)]
@@ -57,14 +57,14 @@ def slices(data: np.ndarray, begins: np.ndarray, sizes: np.ndarray, valid: np.nd
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Return a column of bytes as text; pa.ArrowInvalid if some are not valid UTF-8."""
+    """Convert a binary column to strings; raises pa.ArrowInvalid if any value is not valid UTF-8."""
     found = values.view(pa.string())
     found.validate(full=True)
     return found
 
 
 def scattered(values: pa.Array, chosen: np.ndarray) -> pa.Array:
-    """Return a column with the values in the chosen rows, in order, and nulls in the others."""
+    """Return a column with the values in the chosen rows, in order, and null in all other rows."""
     if chosen.all():
         return values
     if not len(values):

@@ -1,7 +1,7 @@
-"""Decodes the columns of a record batch from bytes, each message by the schema that it was written with.
+"""Decodes the columns of a record batch, using the schema version of each message.
 
-All messages of a batch with the same version are decoded at once. If one of them is invalid, halves are tried until it
-is found: the error names its id, or its columns are null.
+All messages of a batch with the same schema version are decoded together. If a message is invalid, it is found by
+bisection; the error then contains its id, or in permissive mode its columns are null.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .primitive_columns import split_pairs
 from .registry import SchemaRegistry
 from .values import Decode, decoder, parts_of
 
-REMEDY = "give mode=PERMISSIVE to have nulls there, or leave useTopicSchema out to read the bytes of values"
+REMEDY = "set mode=PERMISSIVE to read such values as null, or omit useTopicSchema to read values as bytes"
 
 
 class Pair(NamedTuple):
-    """Columns of values and of keys."""
+    """Columns of values and keys."""
 
     value: pa.Array
     key: pa.Array
@@ -40,13 +40,13 @@ class RowDecoder:
     """Decodes the messages of one topic."""
 
     def __init__(self, layout: Layout, topic: TopicName, registry: SchemaRegistry, *, is_permissive: bool):
-        """Prepare.
+        """Create a decoder.
 
         Args:
-            layout: resulting columns.
+            layout: layout of the resulting columns.
             topic: topic of the messages.
-            registry: provides their schemas.
-            is_permissive: invalid values become null.
+            registry: provides the topic's schemas.
+            is_permissive: whether to return null for invalid values instead of raising an error.
         """
         self._layout = layout
         self._wanted: ColumnTypes = layout.of(topic)
@@ -60,7 +60,7 @@ class RowDecoder:
 
     @property
     def raw_columns(self) -> tuple[str, ...]:
-        """The columns of bytes that it needs, in any order: value, key, and message columns passed through."""
+        """Names of the input columns, in any order: value, key, and message columns that are passed through."""
         of_messages = [name for name in self._layout.schema.names if name in OF_MESSAGES and name != KEY]
         return (VALUE, *([KEY] if self._shows_keys else []), *of_messages)
 
@@ -72,11 +72,11 @@ class RowDecoder:
         Args:
             raw: `raw_columns` by name.
             runs: schema version and number of rows of consecutive runs.
-            ids: returns the message ids, for an error.
+            ids: returns the message ids for error messages.
 
         Raises:
-            SchemaSerializationError: a message is invalid; names it and what to do.
-            MagnetarError: the broker did not return a schema.
+            SchemaSerializationError: a message is invalid; the message contains its id and the remedy.
+            MagnetarError: a schema cannot be fetched from the broker.
         """
         values = raw[VALUE]
         found = self._decoded(Pair(values, raw.get(KEY, pa.nulls(len(values), pa.binary()))), runs, ids)
@@ -94,8 +94,8 @@ class RowDecoder:
                 columns.append(raw[field.name])
             if not field.nullable and columns[-1].null_count:
                 raise SchemaSerializationError(
-                    f"{self._topic}: column {field.name} is null in {columns[-1].null_count} messages, and declared as"
-                    " NOT NULL in .schema(…); declare it without"
+                    f"{self._topic}: column {field.name} is null in {columns[-1].null_count} messages, but .schema(…)"
+                    " declares it NOT NULL: declare it nullable"
                 )
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -130,9 +130,11 @@ class RowDecoder:
                 return self._nulls(rows)
             place, why = self._first_failure(version, rows) or (0, error)
             id_ = deserialize(ids()[int(places[place])].as_py())
-            said = f"version {int.from_bytes(version)}" if version else "the newest version, as it names none,"
+            said = (
+                f"version {int.from_bytes(version)}" if version else ("the newest version (the message has no version)")
+            )
             raise SchemaSerializationError(
-                f"{self._topic}: message {id_} cannot be read by {said} of the topic's schema: {why}; {REMEDY}"
+                f"{self._topic}: cannot decode message {id_} with {said} of the topic's schema: {why}; {REMEDY}"
             ) from error
 
     def _reading(self, info: SchemaInfo) -> Callable[[Pair], Pair]:
@@ -155,13 +157,13 @@ class RowDecoder:
         return read
 
     def _nulls(self, rows: Pair) -> Pair:
-        """Return nulls, except for keys that are bytes."""
+        """Return null values and keys; keys that are bytes are kept."""
         count, wanted = len(rows.value), self._wanted
         key = rows.key if rows.key.type == wanted.key else pa.nulls(count, wanted.key)
         return Pair(pa.nulls(count, wanted.value), key)
 
     def _tolerant(self, read: Callable[[Pair], Pair], rows: Pair) -> Pair:
-        """Decode valid rows, and return nulls for the rest."""
+        """Decode the valid rows, and return null for all others."""
         try:
             return read(rows)
         except SchemaSerializationError:
@@ -173,7 +175,7 @@ class RowDecoder:
             return Pair(*(pa.concat_arrays(columns) for columns in zip(*parts, strict=True)))
 
     def _first_failure(self, version: bytes, rows: Pair) -> tuple[int, SchemaSerializationError] | None:
-        """Return the first invalid row and its error; None if each alone is valid."""
+        """Return the first invalid row and its error, or None if each row is valid on its own."""
         read = self._readings.get(version)
         begin, end = 0, len(rows.value)
         why = None

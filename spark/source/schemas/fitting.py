@@ -1,10 +1,10 @@
-"""Converts columns of one schema to another: schema evolution, and `.schema(…)`. No I/O.
+"""Converts columns from one schema to another, for schema evolution and `.schema(…)`. No I/O.
 
-Fields of records are matched by name, or by the aliases in the reader's schema; a missing field gets the default of the
-reader's schema, or null; an unused one is dropped. Values are converted to another type if that loses nothing,
-otherwise it is an error.
+Record fields are matched by name or by the aliases in the reader's schema. Missing fields get the default of the
+reader's schema, or null; unused fields are dropped. Values are converted to another type if the conversion is lossless;
+otherwise an error is raised.
 
-Source: Apache Avro 1.12, Schema Resolution, of which this is a superset.
+Source: Apache Avro 1.12, Schema Resolution; this module supports a superset of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .json_values import value_of
 
 
 def spark_form(type_: pa.DataType) -> pa.DataType:
-    """Return a type with Spark's units: all times in microseconds; hints of fields are kept."""
+    """Return a type with Spark's units, where all times are in microseconds; field hints are preserved."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_duration(type_):
@@ -37,7 +37,7 @@ def spark_form(type_: pa.DataType) -> pa.DataType:
 
 
 def with_hints(wanted: pa.DataType, known: pa.DataType) -> pa.DataType:
-    """Return a type with the hints of another type's fields, as far as it has the same fields."""
+    """Return a type with the hints of the matching fields of another type."""
     if pa.types.is_struct(wanted) and pa.types.is_struct(known):
         fields = []
         for field in wanted:
@@ -59,12 +59,12 @@ def fit(values: pa.Array, wanted: pa.DataType, path: str = "") -> pa.Array:
     """Convert a column to another type.
 
     Args:
-        values: as written.
-        wanted: the type; its fields may have hints.
+        values: column as written.
+        wanted: target type; its fields may have hints.
         path: column name for errors.
 
     Raises:
-        SchemaSerializationError: names the column, its type and the expected one.
+        SchemaSerializationError: the conversion would lose data; the message contains the column and both types.
     """
     have = values.type
     if pa.types.is_struct(wanted) and pa.types.is_struct(have):
@@ -91,11 +91,13 @@ def fit(values: pa.Array, wanted: pa.DataType, path: str = "") -> pa.Array:
         return values.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         why = str(error).splitlines()[0]
-        raise SchemaSerializationError(f"{_called(path)} is {have}, and cannot be {wanted}: {why}") from error
+        raise SchemaSerializationError(
+            f"{_called(path)} has type {have} and cannot be read as {wanted}: {why}"
+        ) from error
 
 
 def reads_of(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return a struct with only the fields that another type uses; any other type unchanged."""
+    """Return a struct type with only the fields that another type uses; other types are returned unchanged."""
     if not pa.types.is_struct(have) or not pa.types.is_struct(wanted):
         return have
     places = {_place(have, field) for field in wanted}
@@ -103,7 +105,7 @@ def reads_of(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def can_fit(have: pa.DataType, wanted: pa.DataType, path: str) -> None:
-    """Raise as `fit` if no value of one type can be converted to the other."""
+    """Raise the same error as `fit` if no value of one type can be converted to another."""
     fit(pa.array([], have), wanted, path)
 
 
@@ -113,7 +115,7 @@ def _called(path: str) -> str:
 
 def _check_nulls(values: pa.Array, field: pa.Field, path: str) -> None:
     if not field.nullable and values.null_count:
-        raise SchemaSerializationError(f"{_called(path)} is null, and declared as NOT NULL")
+        raise SchemaSerializationError(f"{_called(path)} is null but declared NOT NULL")
 
 
 def _struct(values: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
@@ -140,7 +142,7 @@ def _struct(values: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
 
 
 def _place(have: pa.DataType, field: pa.Field) -> int:
-    """Return the index of a field in a record, -1 if missing."""
+    """Return the index of a field in a record, or -1 if it is missing."""
     place: int = have.get_field_index(field.name)
     if place < 0 and field.metadata and ALIASES in field.metadata:
         for alias in json.loads(field.metadata[ALIASES]):
@@ -158,13 +160,13 @@ def _defaults(field: pa.Field, count: int, path: str) -> pa.Array:
         try:
             value = value_of(default, field.type, path)
         except SchemaSerializationError:
-            # With the schema's type, even if `.schema(…)` declares another one.
+            # Use the schema's type, even if `.schema(…)` declares another type.
             value = fit(pa.array([default]), field.type, path)[0]
     return pa.array([value], field.type).take(pa.array([0] * count, pa.int32()))
 
 
 def _nested(values: pa.Array, wanted: pa.DataType, children: list[pa.Array]) -> pa.Array:
-    """Return a list or map with other items."""
+    """Return a list or map with replaced items."""
     valid, offsets = values.buffers()[:2]
     return pa.Array.from_buffers(
         wanted, len(values), [valid, offsets], values.null_count, offset=values.offset, children=children

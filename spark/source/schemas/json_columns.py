@@ -1,9 +1,9 @@
-"""JSON texts as Arrow columns.
+"""Parses JSON documents into Arrow columns.
 
-Design: Arrow's own reader parses all texts of a record batch at once, each wrapped as ``{"v":…}`` on a separate line,
-so that a text with no valid JSON, or with several values, cannot shift the following ones: it results in an invalid
-line, or one too many. Texts that this reader rejects (maps, times as text, and invalid ones) are parsed again one by
-one.
+Design: Arrow's own reader parses all documents of a record batch together, each wrapped as ``{"v":…}`` on a separate
+line. A document with invalid JSON or several values therefore cannot shift the following ones: it results in an invalid
+line or an extra line. Documents that this reader rejects (maps, times as strings, and invalid JSON) are parsed again
+one by one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LINE_FEED, _CARRIAGE_RETURN, _SPACE = b"\n\r "
 
 
 def decode(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Parse JSON texts; nulls stay nulls, and missing fields become nulls.
+    """Parse JSON documents; nulls remain null, and missing fields become null.
 
     Args:
-        values: column of bytes.
-        type_: type of the result. Times are numbers of its unit, or text.
+        values: binary column.
+        type_: type of the result. Times are numbers in its unit, or strings.
 
     Raises:
-        SchemaSerializationError: a text is not valid JSON, or is of another type.
+        SchemaSerializationError: a document is not valid JSON or has another type.
     """
     valid = is_valid(values)
     texts = values.drop_null()
@@ -70,7 +70,7 @@ def _read_at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
 
 
 def _on_lines(texts: pa.Array) -> pa.Buffer:
-    """Return one line per text: a line break between two JSON tokens is equivalent to a space."""
+    """Return one line per document; line breaks between JSON tokens are replaced with equivalent spaces."""
     lines = pc.binary_join_element_wise(_BEGIN, texts, _END, _NOTHING)
     _, offsets, data = lines.buffers()
     held: np.ndarray = np.frombuffer(data, np.uint8)
@@ -83,7 +83,7 @@ def _on_lines(texts: pa.Array) -> pa.Buffer:
 
 
 def _read_form(type_: pa.DataType) -> pa.DataType | None:
-    """Return the type that Arrow reads for a type, or None."""
+    """Return the type that Arrow's reader uses for a type, or None if it does not support the type."""
     if pa.types.is_struct(type_):
         fields = [(field.name, _read_form(field.type)) for field in type_]
         if not fields or any(read is None for _, read in fields) or type_.field(0).name == "member0":

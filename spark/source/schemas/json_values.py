@@ -1,6 +1,6 @@
-"""Converts JSON values one by one to inputs of Arrow columns. No I/O.
+"""Converts single JSON values to inputs of Arrow columns. No I/O.
 
-Used for values that `json_columns` cannot read at once, and to find the invalid field.
+Used for values that `json_columns` cannot read in bulk, and to find invalid fields.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def value_of(said: Any, type_: pa.DataType, path: str = "") -> Any:
     """Return the column value of a JSON value.
 
     Args:
-        said: result of `json`.
+        said: JSON value, as parsed by `json`.
         type_: column type.
         path: column name for errors.
 
     Raises:
-        SchemaSerializationError: names the field, its value and its type.
+        SchemaSerializationError: the value does not match the type; the message names the field, value and type.
     """
     if said is None:
         return None
@@ -75,7 +75,7 @@ def _is_number(said: Any) -> bool:
 def _whole(said: Any, type_: pa.DataType, path: str) -> int:
     most = 1 << (type_.bit_width - 1)
     if not _is_number(said) or (isinstance(said, float) and not said.is_integer()) or not -most <= said < most:
-        _refuse(said, f"a whole number of {type_.bit_width} bits", path)
+        _refuse(said, f"a {type_.bit_width}-bit integer", path)
     return int(said)
 
 
@@ -88,12 +88,12 @@ def _decimal(said: Any, type_: pa.DataType, path: str) -> Decimal:
             raise InvalidOperation
         fitting: Decimal = pa.scalar(found).cast(type_).as_py()
     except (InvalidOperation, pa.ArrowInvalid):
-        _refuse(said, f"a decimal of {type_.precision} digits, {type_.scale} behind the point", path)
+        _refuse(said, f"a decimal of {type_.precision} digits, {type_.scale} after the point", path)
     return fitting
 
 
 def _temporal(said: Any, type_: pa.DataType, path: str) -> Any:
-    """Return the number of units that JSON has for times, or the time in a text."""
+    """Return the time given as a number of units or as a string."""
     try:
         if isinstance(said, str):
             if pa.types.is_date(type_):
@@ -111,12 +111,12 @@ def _temporal(said: Any, type_: pa.DataType, path: str) -> Any:
 
 
 def _is_choice(type_: pa.DataType) -> bool:
-    """Return whether a struct represents a union of several types."""
+    """Return whether a struct type represents a union of several types."""
     return type_.num_fields > 1 and all(field.name == f"member{place}" for place, field in enumerate(type_))
 
 
 def _chosen(said: Any, type_: pa.DataType, path: str) -> dict[str, Any]:
-    """Return the first member that accepts a value, because JSON does not identify the branch of a union."""
+    """Return the first union member that accepts a value, because JSON does not identify the branch."""
     for field in type_:
         try:
             return {field.name: value_of(said, field.type, path)}
@@ -127,4 +127,4 @@ def _chosen(said: Any, type_: pa.DataType, path: str) -> dict[str, Any]:
 
 def _refuse(said: Any, wanted: str, path: str) -> NoReturn:
     where = f"field {path}" if path else "the value"
-    raise SchemaSerializationError(f"{where} is {shown(said)}, and has to be {wanted}")
+    raise SchemaSerializationError(f"{where} is {shown(said)}: expected {wanted}")

@@ -1,7 +1,7 @@
-"""The columns of a read by the schemas of its topics, and the selection of them.
+"""Determines the columns of a read from the schemas of its topics and the selected columns.
 
 The columns are those of the newest schema, or those named in `.schema(…)`. They are chosen in the driver and sent to
-the tasks, so that all rows of a DataFrame have them, whatever schemas are added meanwhile.
+the tasks, so that all rows of a DataFrame have the same columns, even if schemas are added meanwhile.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .values import column_type, parts_of
 log = logging.getLogger(__name__)
 VALUE, KEY = "value", "__key"
 OF_MESSAGES = tuple(name for name in ARROW_TYPES if name != VALUE)
-"""Columns of any topic; `KEY` has a separate type with a KEY_VALUE."""
-_RAW = "or leave useTopicSchema out to read the bytes of values"
+"""Columns of any topic; the type of `KEY` depends on the schema for KEY_VALUE."""
+_RAW = "or omit useTopicSchema to read values as bytes"
 
 
 @dataclass(frozen=True)
 class ColumnTypes:
-    """The column types of one topic's values.
+    """Column types of a topic's values and keys.
 
     Attributes:
-        value: type of the values; the fields of a struct become columns.
+        value: type of the values; fields of a struct become columns.
         key: type of the keys.
     """
 
@@ -46,18 +46,18 @@ class ColumnTypes:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns for the values."""
+        """Columns for the values."""
         return list(self.value) if pa.types.is_struct(self.value) else [pa.field(VALUE, self.value)]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns created by tasks.
+    """Columns created by tasks.
 
     Attributes:
-        schema: schema of the record batches, in order.
-        wanted: column types of a topic's values and keys, by its full name without a partition.
-        otherwise: the same for topics that were added later.
+        schema: schema of the record batches.
+        wanted: column types of each topic's values and keys, by full topic name without partition suffix.
+        otherwise: column types for topics that were added later.
     """
 
     schema: pa.Schema
@@ -70,13 +70,13 @@ class Layout:
 
 
 class TopicSchemas:
-    """The current schemas of a read's topics."""
+    """Current schemas of a read's topics."""
 
     def __init__(self, options: ReadOptions):
-        """Request them from the broker.
+        """Fetch the schemas from the broker.
 
         Raises:
-            InvalidConfig: they cannot be represented as columns.
+            InvalidConfig: a schema cannot be represented as columns.
             MagnetarError: the request failed.
         """
         routes = Routes(options.service_url, options.security, options.timeouts)
@@ -102,10 +102,11 @@ class TopicSchemas:
         for field in types.fields:
             if field.name in OF_MESSAGES:
                 raise InvalidConfig(
-                    f"{topic}: field {field.name} of the schema is called as a column of messages; {_RAW}"
+                    f"{topic}: schema field {field.name} has the same name as a message column: rename the field,"
+                    f" {_RAW}"
                 )
         if info.type_name == "BYTES":
-            log.warning("%s has no schema: its values are shown as bytes", topic)
+            log.warning("%s has no schema; reading its values as bytes", topic)
         return types
 
     @property
@@ -117,10 +118,10 @@ class TopicSchemas:
         """Return the columns of the newest schema, followed by message columns.
 
         Raises:
-            InvalidConfig: the topics differ, or an option names a column that does not exist.
+            InvalidConfig: the topics have different columns, or an option names an unknown column.
         """
         if self.are_different:
-            self._check_allowed(".schema(…) says which columns to have")
+            self._check_allowed(".schema(…) selects the columns")
             types = ColumnTypes(ARROW_TYPES[VALUE], ARROW_TYPES[KEY])
         else:
             types = next(iter(self._types.values()))
@@ -137,28 +138,29 @@ class TopicSchemas:
         first, *others = self._types
         other = next(name for name in others if self._types[name] != self._types[first])
         raise InvalidConfig(
-            f"{first} and {other} have different schemas; read one of them, or give allowDifferentTopicSchemas=true,"
-            f" where {what}, and value is bytes without it"
+            f"{first} and {other} have different schemas: read only one of them, or set"
+            f" allowDifferentTopicSchemas=true, where {what}, and values are otherwise read as bytes"
         )
 
     def layout(self, schema: StructType) -> Layout | None:
-        """Return how to create the columns of a DataFrame, None for values as bytes.
+        """Return the layout of a DataFrame's columns, or None to return values as bytes.
 
         Raises:
-            InvalidConfig: names a column that is in no schema, or has another type there.
+            InvalidConfig: a column is missing from the schemas or has another type; the message names it.
         """
         fields = arrow_fields(schema)
         chosen = {name.lower() for name in self._options.columns}
         if chosen and chosen != {field.name.lower() for field in fields}:
-            raise InvalidConfig("option columns and .schema(…) choose different columns; leave one of them out")
+            raise InvalidConfig("option columns and .schema(…) select different columns: omit one of them")
         for field in fields:
             if field.name in OF_MESSAGES and field.name != KEY and field.type != ARROW_TYPES[field.name]:
                 raise InvalidConfig(
-                    f"column {field.name} is {ARROW_TYPES[field.name]}, not {field.type}; declare it so"
+                    f"column {field.name} has type {ARROW_TYPES[field.name]}, not {field.type}: declare it with that"
+                    " type"
                 )
         ours = [field for field in fields if field.name not in OF_MESSAGES]
         if self.are_different:
-            self._check_allowed(".schema(…) says which columns to have")
+            self._check_allowed(".schema(…) selects the columns")
             if all(field.name == VALUE and field.type == ARROW_TYPES[VALUE] for field in ours):
                 return None
         key = next((field.type for field in fields if field.name == KEY), None)
@@ -174,7 +176,8 @@ class TopicSchemas:
                 if [field.name for field in ours] not in ([], [VALUE]):
                     other = next(field.name for field in ours if field.name != VALUE)
                     raise InvalidConfig(
-                        f"column {other}: the values of {topic} are no records, but {types.value}: value"
+                        f"unknown column {other}: the values of {topic} are not records but {types.value}, in the"
+                        " column value"
                     )
                 value = ours[0].type if ours else types.value
                 can_fit(types.value, value, VALUE)
@@ -182,13 +185,15 @@ class TopicSchemas:
             value = pa.struct(ours)
             can_fit(types.value, value, "")
         except SchemaSerializationError as error:
-            raise InvalidConfig(f"{topic}: {error}; declare it as the schema has it, or cast it afterwards") from error
+            raise InvalidConfig(
+                f"{topic}: {error}: declare it as in the topic's schema, or cast it after reading"
+            ) from error
         value = with_hints(value, types.value)
         self._check_known(topic, value)
         return ColumnTypes(value, with_hints(key, types.key))
 
     def _check_known(self, topic: TopicName, wanted: pa.DataType) -> None:
-        """Reject a column that is in no version of the schema: it would always be null."""
+        """Reject columns that are missing from all versions of the schema, as they would always be null."""
         names = {field.name for field in self._types[topic].value}
         missing = [field.name for field in wanted if field.name not in names]
         if missing:
@@ -200,12 +205,12 @@ class TopicSchemas:
                 missing = [name for name in missing if not pa.types.is_struct(found) or found.get_field_index(name) < 0]
         if missing:
             near = difflib.get_close_matches(missing[0], names, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(names))}"
-            raise InvalidConfig(f"column {missing[0]} is in no schema of {topic}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(sorted(names))}"
+            raise InvalidConfig(f"column {missing[0]} is not in any schema version of {topic}: {hint}")
 
 
 def _chosen(fields: list[pa.Field], names: Sequence[str]) -> list[pa.Field]:
-    """Return the fields named in the option ``columns``, in that order; all if it is empty."""
+    """Return the fields named in the option ``columns``, in the given order; all fields if it is empty."""
     if not names:
         return fields
     exact = {field.name: field for field in fields}
@@ -214,6 +219,6 @@ def _chosen(fields: list[pa.Field], names: Sequence[str]) -> list[pa.Field]:
     for name in names:
         field = exact.get(name) or by_small.get(name.lower())
         if field is None:
-            raise InvalidConfig(f"columns names {name!r}; there are {', '.join(exact)}")
+            raise InvalidConfig(f"unknown column {name!r} in option columns: expected {', '.join(exact)}")
         found.append(field)
     return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""Values of Pulsar's primitive schemas as Arrow columns, and the two parts of a KEY_VALUE.
+"""Decodes values of Pulsar's primitive schemas, and splits KEY_VALUE payloads, into Arrow columns.
 
 Times of day become the time since midnight, as in Avro.
 
@@ -59,14 +59,14 @@ def _local_date_times(data: np.ndarray) -> pa.Array:
 
 def _of_day_us(nanos: np.ndarray) -> np.ndarray:
     if ((nanos < 0) | (nanos >= _DAY_US * 1000)).any():
-        raise SchemaSerializationError("a time of day is not within a day")
+        raise SchemaSerializationError("time of day is not between 0 and 24 hours")
     found: np.ndarray = nanos // 1000
     return found
 
 
 def _within(numbers: np.ndarray, most: int) -> np.ndarray:
     if (np.abs(numbers) > most).any() or (numbers == -(2**63)).any():
-        raise SchemaSerializationError("a time is farther away than Spark knows")
+        raise SchemaSerializationError("time is outside Spark's range")
     return numbers
 
 
@@ -86,11 +86,11 @@ _FIXED: dict[int, tuple[pa.DataType, int, Callable[[np.ndarray], pa.Array]]] = {
     pb.Schema.LocalTime: (_TIME, 8, _local_times),
     pb.Schema.LocalDateTime: (pa.timestamp("us"), 16, _local_date_times),
 }
-"""Schema type -> column type, bytes per value, and function that creates the column from all bytes."""
+"""Column type, bytes per value, and decoder for all values of a column, by schema type."""
 
 
 def primitive_type(kind: int) -> pa.DataType | None:
-    """Return the column type of a primitive schema; None for other schemas."""
+    """Return the column type of a primitive schema, or None for other schemas."""
     if kind == BYTES:
         return pa.binary()
     if kind == pb.Schema.String:
@@ -100,11 +100,11 @@ def primitive_type(kind: int) -> pa.DataType | None:
 
 
 def decode(kind: int, values: pa.Array) -> pa.Array:
-    """Decode bytes; nulls stay nulls.
+    """Decode bytes; nulls remain null.
 
     Args:
-        kind: schema type, one of single values.
-        values: column of bytes.
+        kind: primitive schema type.
+        values: binary column.
 
     Raises:
         SchemaSerializationError: the bytes are not valid for the type.
@@ -122,7 +122,9 @@ def decode(kind: int, values: pa.Array) -> pa.Array:
     wrong = valid & (sizes != width)
     name = TYPE_NAMES[kind]
     if wrong.any():
-        raise SchemaSerializationError(f"schema {name}: {int(sizes[wrong][0])} bytes are no value, which has {width}")
+        raise SchemaSerializationError(
+            f"schema {name}: invalid value of {int(sizes[wrong][0])} bytes: expected {width}"
+        )
     try:
         found = make(data[ranges(begins[valid], sizes[valid])])
     except (SchemaSerializationError, pa.ArrowInvalid) as error:
@@ -131,13 +133,13 @@ def decode(kind: int, values: pa.Array) -> pa.Array:
 
 
 def split_pairs(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the keys and the values in joined bytes, each after its size; one of size -1 is null.
+    """Split payloads into keys and values, which each follow their size; size -1 means null.
 
     Args:
-        values: column of bytes; a null results in two nulls.
+        values: binary column; a null results in a null key and a null value.
 
     Raises:
-        SchemaSerializationError: one does not have two parts.
+        SchemaSerializationError: a payload does not have two parts.
     """
     valid = is_valid(values)
     data, begins, sizes = contents(values)
@@ -147,15 +149,15 @@ def split_pairs(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     at = begins
     for name in ("key", "value"):
         if (at + 4 > ends).any():
-            raise SchemaSerializationError(f"schema KEY_VALUE: it ends before the size of the {name}")
+            raise SchemaSerializationError(f"schema KEY_VALUE: input ends before the size of the {name}")
         held = padded[ranges(at, np.full(len(at), 4, np.int64))].view(">i4").astype(np.int64)
         at = at + 4
         is_there = held != -1
         lengths = np.where(is_there, held, 0)
         if ((lengths < 0) | (lengths > ends - at)).any():
-            raise SchemaSerializationError(f"schema KEY_VALUE: a {name} is longer than what is there")
+            raise SchemaSerializationError(f"schema KEY_VALUE: {name} exceeds the remaining bytes")
         pieces.append(scattered(slices(padded, at, lengths, is_there), valid))
         at = at + lengths
     if (at != ends).any():
-        raise SchemaSerializationError("schema KEY_VALUE: bytes are left behind the value")
+        raise SchemaSerializationError("schema KEY_VALUE: unexpected bytes after the value")
     return pieces[0], pieces[1]

@@ -1,9 +1,9 @@
-"""Messages of Protocol Buffers as Arrow columns: each message is parsed once, and read field by field.
+"""Decodes Protocol Buffers messages into Arrow columns: parses each message once, then reads it field by field.
 
-Design: the library parses a message in a third of a microsecond, without a Python object per field; columns are then
-created from one field of all messages at a time. An unset field with presence is null; other unset fields have their
-default. An enum becomes text, or the number if the definition does not name it. A ``google.protobuf.Timestamp`` becomes
-a time.
+Design: the library parses a message in a third of a microsecond, without a Python object per field. Each column is then
+created from one field of all messages. Unset fields with presence are null; other unset fields have their default.
+Enums become strings, or the number if the definition has no name for it. A ``google.protobuf.Timestamp`` becomes a
+timestamp.
 
 Source: Protocol Buffers, proto3 field presence; PROTOBUF's properties from ProtobufSchema of Java's client (4.0).
 """
@@ -28,7 +28,7 @@ from .avro_types import NODES_MAX, UTC, list_of, map_of
 from .buffers import is_valid, scattered
 
 PARSING_INFO = "__PARSING_INFO__"
-"""The property in which Java's client stores numbers and types of the fields of a PROTOBUF schema."""
+"""Property in which the Java client stores the field numbers and types of a PROTOBUF schema."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _MOMENT = pa.timestamp("us", UTC)
 _F = FieldDescriptor
@@ -43,7 +43,7 @@ _SIMPLE: dict[int, pa.DataType] = {
     **dict.fromkeys((_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64, _F.TYPE_UINT32, _F.TYPE_FIXED32), pa.int64()),
     **dict.fromkeys((_F.TYPE_UINT64, _F.TYPE_FIXED64), pa.decimal128(20, 0)),
 }
-"""Spark has no unsigned numbers: the next larger type that includes them."""
+"""Column types of simple fields; unsigned numbers, which Spark lacks, use the next larger type."""
 _OF_JAVA = descriptor_pb2.FieldDescriptorProto.Type
 
 
@@ -57,19 +57,19 @@ def class_of(info: SchemaInfo) -> type[Message]:
 
 
 def _of_parsing_info(info: SchemaInfo) -> type[Message]:
-    """Return a class with the fields that Java's client stores in a schema's properties."""
+    """Return a class with the fields that the Java client stores in a schema's properties."""
     text = info.properties.get(PARSING_INFO)
-    remedy = "use PROTOBUF_NATIVE, or read value as BINARY with .schema(…) and decode it with from_protobuf"
+    remedy = "use PROTOBUF_NATIVE, or read the column value as BINARY with .schema(…) and decode it with from_protobuf"
     if text is None:
-        raise SchemaSerializationError(f"the topic's schema PROTOBUF does not say the numbers of its fields; {remedy}")
+        raise SchemaSerializationError(f"the topic's PROTOBUF schema does not contain field numbers: {remedy}")
     message = descriptor_pb2.DescriptorProto(name="Row")
     try:
         for field in json.loads(text):
             kind = _OF_JAVA.Value(f"TYPE_{field['type']}")
             if kind in (_F.TYPE_MESSAGE, _F.TYPE_GROUP, _F.TYPE_ENUM):
                 raise SchemaSerializationError(
-                    f"field {field['name']} of the topic's schema PROTOBUF is of type {field['type']}, of which it does"
-                    f" not say the numbers; {remedy}"
+                    f"field {field['name']} of the topic's PROTOBUF schema has type {field['type']}, whose field"
+                    f" numbers are missing: {remedy}"
                 )
             is_many = str(field["label"]).endswith("REPEATED")
             message.field.add(
@@ -80,7 +80,7 @@ def _of_parsing_info(info: SchemaInfo) -> type[Message]:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName("Row"))
     except (KeyError, TypeError, ValueError) as error:
         raise SchemaSerializationError(
-            f"property {PARSING_INFO} of the topic's schema is {shown(text)}, which names no fields; {remedy}"
+            f"property {PARSING_INFO} of the topic's schema is {shown(text)}, which does not list fields: {remedy}"
         ) from error
 
 
@@ -103,12 +103,12 @@ class _Types:
             return _MOMENT
         if name in around:
             raise SchemaSerializationError(
-                f"the topic's schema cannot become columns: {name} contains itself, and a column of Spark has an end"
+                f"cannot convert the topic's schema to columns: type {name} is recursive, which Spark does not support"
             )
         self._count += len(descriptor.fields)
         if self._count > NODES_MAX:
             raise SchemaSerializationError(
-                f"the topic's schema cannot become columns: it has more than {NODES_MAX} types"
+                f"cannot convert the topic's schema to columns: it has more than {NODES_MAX} types"
             )
         return pa.struct([pa.field(field.name, self.field(field, (*around, name))) for field in descriptor.fields])
 
@@ -128,12 +128,12 @@ def _is_map(field: Any) -> bool:
 
 
 def decode(kind: type[Message], values: pa.Array, wanted: pa.DataType | None = None) -> pa.Array:
-    """Return encoded messages as a column of structs; nulls stay nulls.
+    """Decode messages into a column of structs; nulls remain null.
 
     Args:
         kind: message class.
         values: column of bytes.
-        wanted: a struct that names the fields to read; None for all.
+        wanted: struct type with the fields to read; None for all fields.
 
     Raises:
         SchemaSerializationError: the bytes are not a valid message.
@@ -152,7 +152,7 @@ def _messages(descriptor: Any, messages: Sequence[Any], names: set[str] | None =
         seconds: np.ndarray = np.array([one.seconds for one in messages], np.int64)
         nanos: np.ndarray = np.array([one.nanos for one in messages], np.int64)
         if (np.abs(seconds) > (2**63 - 1) // 1_000_000 - 1).any():
-            raise SchemaSerializationError("a time is farther away than Spark knows")
+            raise SchemaSerializationError("time is outside Spark's range")
         return pa.array(seconds * 1_000_000 + nanos // 1000).view(_MOMENT)
     fields = [field for field in descriptor.fields if names is None or field.name in names]
     if not fields:

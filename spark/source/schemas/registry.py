@@ -1,7 +1,7 @@
-"""The schemas of topics, requested from a broker by blocking requests, each version once.
+"""Fetches the schemas of topics with blocking requests, and caches each version.
 
-A registry belongs to one plan or one task: a topic that is deleted and created again restarts its version numbers, so
-schemas of its previous life must not be used.
+A registry belongs to one plan or one task: a recreated topic restarts its version numbers, so schemas from before must
+not be used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..connection import Routes
 _BACKOFF_S = (0.05, 2.0)
 _VERSION_BYTES = 8
 OLDER_MAX = 100
-"""Maximum older versions searched for a column that the newest one lacks."""
+"""Maximum number of older versions to search for a column that the newest version lacks."""
 NO_SCHEMA = SchemaInfo(BYTES)
 
 
@@ -25,11 +25,11 @@ class SchemaRegistry:
     """Schemas by topic and version."""
 
     def __init__(self, routes: Routes, patience_s: float = 0.0):
-        """Prepare.
+        """Create an empty registry.
 
         Args:
             routes: connects to the brokers.
-            patience_s: how long to retry if a broker does not answer.
+            patience_s: time limit for retries if a broker does not answer.
         """
         self._routes = routes
         self._patience_s = patience_s
@@ -37,7 +37,7 @@ class SchemaRegistry:
         self._newest: dict[str, bytes] = {}
 
     def newest(self, topic: TopicName) -> SchemaInfo:
-        """Return the newest schema of a topic as of the first request, or `NO_SCHEMA`.
+        """Return a topic's newest schema at the time of the first request, or `NO_SCHEMA`.
 
         Raises:
             MagnetarError: the request failed.
@@ -51,10 +51,10 @@ class SchemaRegistry:
         return self._known[name, self._newest[name]] or NO_SCHEMA
 
     def of_version(self, topic: TopicName, version: bytes) -> SchemaInfo:
-        """Return the schema that messages of a version were written with; for those without a version, the newest.
+        """Return the schema of messages with a version, or the newest schema for messages without a version.
 
         Raises:
-            SchemaSerializationError: the topic has no such version.
+            SchemaSerializationError: the topic does not have this version.
             MagnetarError: the request failed.
         """
         if not version:
@@ -66,13 +66,11 @@ class SchemaRegistry:
             self._known[by] = None if found is None else found[0]
         info = self._known[by]
         if info is None:
-            raise SchemaSerializationError(
-                f"the broker has no version 0x{version.hex()} of the topic's schema any more"
-            )
+            raise SchemaSerializationError(f"the broker no longer has version 0x{version.hex()} of the topic's schema")
         return info
 
     def older(self, topic: TopicName) -> list[SchemaInfo]:
-        """Return the versions before the newest one, the latest first; raises as `newest`."""
+        """Return the versions before the newest one, latest first; raises the same errors as `newest`."""
         self.newest(topic)
         last = int.from_bytes(self._newest[topic.base.text])
         found = []

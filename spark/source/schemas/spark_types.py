@@ -1,6 +1,6 @@
-"""Conversion between Spark's and Arrow's types, with Spark's own mapping for data sources.
+"""Conversion between Spark's and Arrow's types, with the same mapping as Spark's own for data sources.
 
-Spark's own functions for it have other parameters in each version, and the types of a source must be equal to theirs.
+The types of a source must equal the results of Spark's own functions, whose parameters differ between versions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TO_SPARK = {arrow: spark for spark, arrow in _SIMPLE}
 
 
 def spark_type(type_: pa.DataType) -> DataType:
-    """Return Spark's type of a column; its units are those of `fitting.spark_form`."""
+    """Return the Spark type of a column in the units of `fitting.spark_form`."""
     if type_ in _TO_SPARK:
         return _TO_SPARK[type_]()
     if pa.types.is_decimal128(type_):
@@ -67,19 +67,19 @@ def spark_type(type_: pa.DataType) -> DataType:
 
 
 def spark_struct(fields: Iterable[pa.Field]) -> StructType:
-    """Return Spark's type of rows with these columns."""
+    """Return the Spark type of rows with the given columns."""
     return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in fields])
 
 
 def arrow_of(type_: DataType, what: str = "") -> pa.DataType:
-    """Return Arrow's type of a column.
+    """Return the Arrow type of a column.
 
     Args:
-        type_: Spark's type.
+        type_: Spark type.
         what: path of the column.
 
     Raises:
-        InvalidConfig: a topic cannot have such values.
+        InvalidConfig: topics do not support values of this type.
     """
     if isinstance(type_, StructType):
         return pa.struct(arrow_fields(type_, what))
@@ -94,11 +94,11 @@ def arrow_of(type_: DataType, what: str = "") -> pa.DataType:
         if type(type_) is spark:
             return arrow
     raise InvalidConfig(
-        f"column {what} is {type_.simpleString()}, which a topic cannot have; read it as string, and cast"
+        f"column {what} has type {type_.simpleString()}, which topics do not support: read it as string and cast it"
     )
 
 
 def arrow_fields(struct: StructType, what: str = "") -> list[pa.Field]:
-    """Return Arrow's fields of columns; raises as `arrow_of`."""
+    """Return the Arrow fields of columns; raises the same errors as `arrow_of`."""
     inside = f"{what}." if what else ""
     return [pa.field(field.name, arrow_of(field.dataType, f"{inside}{field.name}"), field.nullable) for field in struct]

@@ -1,6 +1,6 @@
-"""The column type of a schema's values, and their decoder, for all schema types.
+"""Column types and decoders for the values of all schema types.
 
-Values of a record become a struct, whose fields are the columns of the table.
+Record values become structs, whose fields are the columns of the table.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _OF_PROTOBUF = (pb.Schema.Protobuf, pb.Schema.ProtobufNative)
 
 
 class PairInfo(NamedTuple):
-    """The parts of a topic's schema.
+    """Parts of a topic's schema.
 
     Attributes:
         value: schema of the values.
-        key: schema of the keys, None if keys are bytes.
+        key: schema of the keys, or None if keys are bytes.
         is_inline: whether the key is in the payload.
     """
 
@@ -41,7 +41,7 @@ def parts_of(info: SchemaInfo) -> PairInfo:
     """Return the parts of a schema.
 
     Raises:
-        SchemaSerializationError: it is a KEY_VALUE without them.
+        SchemaSerializationError: a KEY_VALUE schema lacks its parts.
     """
     if info.kind != pb.Schema.KeyValue:
         return PairInfo(info, None, is_inline=False)
@@ -50,10 +50,10 @@ def parts_of(info: SchemaInfo) -> PairInfo:
 
 
 def column_type(info: SchemaInfo) -> pa.DataType:
-    """Return the column type of values, in Spark's units; its fields have hints for earlier schemas.
+    """Return the column type of values in Spark's units, with hints in its fields for reading earlier schemas.
 
     Raises:
-        SchemaSerializationError: no column can hold such values.
+        SchemaSerializationError: columns cannot represent the values.
     """
     return spark_form(_written_type(info))
 
@@ -68,14 +68,16 @@ def _written_type(info: SchemaInfo) -> pa.DataType:
         from . import protobuf_columns
 
         return protobuf_columns.message_type(protobuf_columns.class_of(info).DESCRIPTOR)
-    raise SchemaSerializationError(f"the topic's schema is of type {info.type_name}, of which there are no columns")
+    raise SchemaSerializationError(
+        f"the topic's schema has type {info.type_name}, which cannot be converted to columns"
+    )
 
 
 def decoder(info: SchemaInfo, wanted: pa.DataType) -> Decode:
-    """Return a function that decodes bytes written with a schema into a column; it raises as described here.
+    """Return a function that decodes bytes written with a schema into a column.
 
     Raises:
-        SchemaSerializationError: the schema has no such column, or bytes are invalid.
+        SchemaSerializationError: columns cannot represent the values, or, from the function, bytes are invalid.
     """
     kind = info.kind
     if primitive_columns.primitive_type(kind) is not None:

@@ -1,7 +1,7 @@
-"""Encodes rows of a DataFrame by a schema: the topic's own, or one that is derived from the columns and registered.
+"""Encodes rows of a DataFrame with the topic's schema, or with a newly registered schema for the columns.
 
-If the topic's newest schema has a field for every column, rows are written with it. Otherwise a schema is derived from
-the columns, all nullable, whatever Spark says, as in files written by Spark: so columns can be added and removed.
+If the topic's newest schema has a field for every column, rows are written with it. Otherwise, a schema is derived from
+the columns. As in files written by Spark, all its fields are nullable, so that columns can be added and removed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .spark_types import arrow_fields
 
 DAY_US = 24 * 60 * 60 * 1_000_000
 NAME = "Row"
-"""Record name, if the topic has none yet."""
+"""Default record name for a topic without a schema."""
 _KINDS = {"AVRO": pb.Schema.Avro, "JSON": pb.Schema.Json}
 
 
 class Encoded(Schema[bytes]):
-    """A schema whose values are already bytes, for the producers of tasks."""
+    """Schema whose values are already encoded, for the producers of tasks."""
 
     def __init__(self, info: SchemaInfo):
         self.info = info
@@ -54,21 +54,21 @@ class Encoded(Schema[bytes]):
 
 @dataclass(frozen=True)
 class RowSchema:
-    """The encoding of a write's rows.
+    """Encoding of a write's rows.
 
     Attributes:
         info: the schema, as registered for the topic.
-        fields: the columns that make up a value.
+        fields: columns from which values are made.
     """
 
     info: SchemaInfo
     fields: pa.Schema
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with their encoded values in ``value``, and message columns.
+        """Return the message columns of rows and their encoded values in ``value``.
 
         Raises:
-            SchemaSerializationError: the schema cannot represent a value; names the column.
+            SchemaSerializationError: the schema cannot represent a value; the message names the column.
         """
         columns = []
         for field in self.fields:
@@ -79,8 +79,8 @@ class RowSchema:
                 columns.append(pa.nulls(batch.num_rows, field.type))
             if not field.nullable and columns[-1].null_count:
                 raise SchemaSerializationError(
-                    f"column {field.name} is null in {columns[-1].null_count} rows, and the topic's schema wants a"
-                    " value; fill it with coalesce"
+                    f"column {field.name} is null in {columns[-1].null_count} rows, but the topic's schema requires a"
+                    " value: replace nulls with coalesce"
                 )
         if self.info.kind == pb.Schema.Avro:
             values = avro_rows.encode(parse(self.info.definition), columns, batch.num_rows)
@@ -91,7 +91,7 @@ class RowSchema:
 
 
 def _check_times(values: pa.Array, path: str) -> None:
-    """Reject intervals that are not a time of day, as which Avro would store them."""
+    """Reject intervals that are not a time of day, because Avro would store them as one."""
     type_ = values.type
     if pa.types.is_struct(type_):
         for field, column in zip(type_, values.flatten(), strict=True):
@@ -104,8 +104,8 @@ def _check_times(values: pa.Array, path: str) -> None:
         least, most = (bound.as_py() for bound in pc.min_max(values.cast(pa.int64())).values())
         if least < 0 or most >= DAY_US:
             raise SchemaSerializationError(
-                f"column {path} has an interval of {(least if least < 0 else most) / 1e6:g} s, and a schema has times"
-                " of day only; cast it to a number"
+                f"column {path} has an interval of {(least if least < 0 else most) / 1e6:g} s, but schemas support"
+                " only times of day: cast it to a number"
             )
 
 
@@ -127,8 +127,8 @@ def _json_rows(fields: pa.Schema, columns: Sequence[pa.Array]) -> list[bytes]:
                     json.dumps(value, allow_nan=False)
                 except ValueError:
                     raise SchemaSerializationError(
-                        f"column {name} is {shown(value)}, and JSON has neither NaN nor Infinity; make it null with"
-                        " nanvl, or give outputSchema=AVRO"
+                        f"column {name} is {shown(value)}, but JSON supports neither NaN nor Infinity: replace it with"
+                        " nanvl, or set outputSchema=AVRO"
                     ) from error
         raise
 
@@ -144,7 +144,7 @@ def _has_maps(type_: pa.DataType) -> bool:
 
 
 def _objects(value: Any, type_: pa.DataType) -> Any:
-    """Return a value with objects in place of maps."""
+    """Return a value with its maps replaced by objects."""
     if value is None or not _has_maps(type_):
         return value
     if pa.types.is_map(type_):
@@ -155,10 +155,10 @@ def _objects(value: Any, type_: pa.DataType) -> Any:
 
 
 def _json_type(type_: pa.DataType, path: str) -> pa.DataType:
-    """Return the JSON form of a type: times as numbers in the unit of the definition.
+    """Return the JSON form of a type, where times are numbers in the unit of the definition.
 
     Raises:
-        SchemaSerializationError: clients disagree on its JSON form.
+        SchemaSerializationError: clients disagree on the JSON form of the type.
     """
     if pa.types.is_struct(type_):
         return pa.struct([field.with_type(_json_type(field.type, f"{path}.{field.name}")) for field in type_])
@@ -168,11 +168,13 @@ def _json_type(type_: pa.DataType, path: str) -> pa.DataType:
         return pa.map_(type_.key_field, type_.item_field.with_type(_json_type(type_.item_type, f"{path}[]")))
     if pa.types.is_binary(type_):
         raise SchemaSerializationError(
-            f"column {path} is binary, which JSON has not; make it text with base64, or give outputSchema=AVRO"
+            f"column {path} has type binary, which JSON does not support: encode it with base64, or set"
+            " outputSchema=AVRO"
         )
     if pa.types.is_decimal(type_):
         raise SchemaSerializationError(
-            f"column {path} is {type_}, which JSON has not; cast it to string or double, or give outputSchema=AVRO"
+            f"column {path} has type {type_}, which JSON does not support: cast it to string or double, or set"
+            " outputSchema=AVRO"
         )
     if pa.types.is_temporal(type_):
         return pa.int32() if pa.types.is_date32(type_) else pa.int64()
@@ -183,8 +185,8 @@ def declared(options: WriteOptions, schema: StructType) -> WriteOptions:
     """Return options with the schema for the rows of a DataFrame.
 
     Raises:
-        InvalidConfig: names a column that cannot be part of a value.
-        MagnetarError: the broker did not return the topic's schema.
+        InvalidConfig: a column cannot be part of a value; the message names it.
+        MagnetarError: the topic's schema cannot be fetched from the broker.
     """
     assert options.output_schema is not None
     of_messages = WRITABLE.keys() - {"value"} | GIVEN_BY_BROKER
@@ -224,7 +226,7 @@ def _newest(options: WriteOptions) -> SchemaInfo:
 
 
 def _adopted(newest: SchemaInfo, kind: int, fields: Sequence[pa.Field]) -> RowSchema | None:
-    """Return the topic's own schema if it has a field for every column, and allows nulls for missing ones."""
+    """Return the topic's schema if it has a field for every column and allows null for missing columns."""
     if newest.kind != kind:
         return None
     try:
@@ -245,7 +247,7 @@ def _adopted(newest: SchemaInfo, kind: int, fields: Sequence[pa.Field]) -> RowSc
 
 
 def _is_like(have: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether values of one type can stand for another, such as any number for any other."""
+    """Return whether values of one type can represent another, such as any number for any other number."""
     if pa.types.is_struct(have) and pa.types.is_struct(wanted):
         return {field.name for field in have} == {field.name for field in wanted} and all(
             _is_like(field.type, wanted.field(field.name).type) for field in have
@@ -262,21 +264,21 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def _name(newest: SchemaInfo, kind: int) -> tuple[str, str]:
-    """Return name and namespace of the topic's record, because another name would be another record."""
+    """Return the name and namespace of the topic's record, which must not change."""
     if newest.kind == kind:
         try:
             record = json.loads(newest.definition)
             return str(record["name"]), str(record.get("namespace", ""))
         except (ValueError, TypeError, KeyError):
-            pass  # a definition without a name, which the broker compares as well as it can
+            pass  # the definition has no name; the broker checks compatibility anyway
     return NAME, ""
 
 
 async def register(options: WriteOptions, encryption: dict[str, Any]) -> None:
-    """Register the schema for the topic, before any row is computed.
+    """Register the schema for the topic before any row is computed.
 
     Raises:
-        IncompatibleSchema: the topic has another one that is not compatible with it.
+        IncompatibleSchema: the topic has an incompatible schema.
         MagnetarError: the request failed.
     """
     assert options.schema is not None

@@ -1,8 +1,8 @@
-"""How much of the available data goes into the next batch of a stream. No I/O.
+"""Decides how much of the available data goes into the next batch of a stream. No I/O.
 
-Brokers count entries, not messages: an entry is a batch of some producer. So the available data is known in entries,
-and the number of messages and bytes per entry is estimated from the first ones (`sampling`). Limits are kept as far as
-the estimate is right, exactly if all entries are alike, and never split an entry.
+Brokers count entries, which are producer batches, and not messages. The available data is therefore known in entries,
+and the number of messages and bytes per entry is estimated from the first entries (`sampling`). Limits are as accurate
+as the estimate, exact if all entries are alike, and never split an entry.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Waiting:
 
     Attributes:
         topic: full name.
-        entries: one or more.
-        rows_per_entry: average number of messages.
-        bytes_per_entry: average stored bytes.
+        entries: number of entries, at least one.
+        rows_per_entry: average number of messages per entry.
+        bytes_per_entry: average stored size of an entry.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class Limits:
 
     @property
     def needs_estimates(self) -> bool:
-        """Whether the sizes of entries matter."""
+        """Whether the limits depend on the sizes of entries."""
         return any(limit is not None for limit in (self.max_rows, self.max_bytes, self.min_rows))
 
 
@@ -54,12 +54,13 @@ NO_LIMITS = Limits()
 
 
 def must_wait(waiting: Sequence[Waiting], limits: Limits, since_last_s: float | None) -> bool:
-    """Return whether the next batch waits for more.
+    """Return whether the next batch must wait for more data.
 
     Args:
         waiting: available data by topic.
         limits: limits of the stream.
-        since_last_s: time since the last batch; None if there was none in this process, in which case it does not wait.
+        since_last_s: time since the last batch; None if there was none in this process, in which case the batch does
+            not wait.
     """
     if limits.min_rows is None or since_last_s is None or since_last_s >= limits.max_delay_s:
         return False
@@ -67,11 +68,10 @@ def must_wait(waiting: Sequence[Waiting], limits: Limits, since_last_s: float | 
 
 
 def admit(waiting: Sequence[Waiting], limits: Limits) -> dict[str, int]:
-    """Return the number of entries of each topic in the next batch, by topic, without topics that have none.
+    """Return the number of entries in the next batch by topic, omitting topics without entries.
 
-    Each topic gets its share of the limit in proportion to its available data, in whole entries. The remainder from
-    rounding down goes to the topics with the largest fractions. There is at least one entry, so that no limit stops a
-    stream.
+    The limit is shared in proportion to each topic's available data, rounded down to whole entries. The remainder goes
+    to the topics with the largest fractions. The result has at least one entry, so that no limit can stop a stream.
     """
     share = min(
         _share(limits.max_rows, sum(one.entries * one.rows_per_entry for one in waiting)),

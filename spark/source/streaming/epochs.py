@@ -1,46 +1,48 @@
-"""Numbers the entries that a task writes for one batch of a stream, so that each row is stored once. No I/O.
+"""Assigns sequence ids to the entries that a task writes for a batch of a stream, so that each row is stored once.
 
-Design: Spark guarantees that a batch, called an epoch here, that was planned but not committed is run again under the
-same number; it guarantees nothing about what the sink has stored by then. The broker does: it keeps the highest
-sequence id of each producer name across crashes, and drops entries whose lowest id is not higher. So the broker's
-record is the sink's only state, and nothing can disagree with it; commit and abort only report:
+No I/O.
 
-- **Who.** A producer name for each query and task number. The id of a query is in its checkpoint, so it is the same
-  after a restart, and all attempts of a task share one name, which one connection can have at a time: a speculative
-  attempt waits, and one that is lost but alive cannot send beside the next.
-- **What.** A task's entries are counted in the order in which they are full, over all partitions of the topic. An
-  entry's lowest sequence id is ``epoch | entry | 0``, its highest ``epoch | entry | digest``, of 29, 20 and 14 bits.
-  The digest is of all rows of the task up to the end of that entry, where they went, and how many partitions there are.
-  The broker compares the lowest and returns the highest, so the digest never decides what is dropped, and opening the
-  producer reveals which rows were stored under it.
+Design: Spark guarantees that a batch (called an epoch here) that was planned but not committed is repeated under the
+same number, but not what the sink has stored by then. The broker closes this gap: it keeps the highest sequence id of
+each producer name across crashes, and drops entries whose lowest id is not higher. The broker's record is therefore the
+sink's only state, with which nothing can disagree; commit and abort only log:
 
-A task opens its producers on all partitions before it sends, and compares their highest ids (`EpochChain`):
+- **Who.** There is one producer name per query and task number. The query id is in the checkpoint, so it survives
+  restarts. All attempts of a task share one name, which only one connection can use at a time: a speculative attempt
+  waits, and a lost attempt that is still alive cannot send concurrently with its successor.
+- **What.** A task's entries are counted in the order in which they become full, across all partitions of the topic. An
+  entry's lowest sequence id is ``epoch | entry | 0`` and its highest is ``epoch | entry | digest``, with 29, 20 and 14
+  bits. The digest covers all rows of the task up to the end of the entry, their destinations, and the number of
+  partitions. The broker compares the lowest id and returns the highest, so the digest never affects which entries are
+  dropped, and opening the producer reveals which rows were stored under its name.
+
+Before it sends anything, a task opens its producers on all partitions and checks their highest ids (`EpochChain`):
 
 ====================================================  ==================================================================
 event                                                 effect
 ====================================================  ==================================================================
-the commit of an epoch is lost after its rows are     the epoch is run again and creates the same entries, and the
-stored, or its driver, task or broker dies            broker drops those that it has
-it is run again with other rows, another order, or    the digest differs, or a stored entry is not created again:
-fewer, or after partitions were added                 `RowsDiffer`, before anything is sent after it
-the checkpoint is an outdated copy or an old one, or  the broker has a later epoch: `CheckpointBehind`, before anything
-a second query has the same name                      is sent. In the same epoch the digests differ
-the checkpoint is deleted                             the query has a new id: everything is written again, as
-                                                      requested. With its own ``producer.name.prefix``: as above
-a task has no rows in an epoch, or a partition gets   numbers have gaps, which is fine; the task still checks whether
-none                                                  an earlier attempt stored something there
-an epoch has another number of tasks than the         names are permanent; an unused one keeps its highest number,
-previous one                                          which is below those of later epochs
+the commit of an epoch is lost after its rows are     the epoch is repeated and creates the same entries; the broker
+stored, or its driver, task or broker dies            drops the entries that it has
+it is repeated with other rows, in another order,     the digests differ, or a stored entry is not created again:
+with fewer rows, or after partitions were added       `RowsDiffer`, before anything else is sent
+the checkpoint is outdated or a copy, or a second     the broker has a later epoch: `CheckpointBehind`, before anything
+query uses the same names                             is sent. In the same epoch, the digests differ
+the checkpoint is deleted                             the query has a new id: everything is rewritten, as requested.
+                                                      With a fixed ``producer.name.prefix``: `CheckpointBehind`
+a task has no rows in an epoch, or a partition gets   ids have gaps, which is harmless; the task still checks whether an
+none                                                  earlier attempt stored anything
+the number of tasks differs from the previous epoch   names are permanent; an unused name keeps its highest id, which is
+                                                      lower than those of later epochs
 ====================================================  ==================================================================
 
-Not detected, as documented: a name that the broker has forgotten (six hours without a producer), a digest that is equal
-by chance (1 in 16,384), and an epoch that is run again with fewer tasks of which none had stored anything. So this does
-not replace a deterministic order (`sink_options`); it detects when the order was not. By then, entries before the one
-that differs may be stored on other partitions.
+The following is documented as not detected: a name that the broker has forgotten (after six hours without a producer),
+a digest that is equal by chance (1 in 16,384), and an epoch that is repeated with fewer tasks, if the missing tasks had
+not stored anything. The check therefore does not replace a deterministic order (`sink_options`), but detects a
+nondeterministic one. By then, earlier entries may already be stored on other partitions.
 
-Rejected: numbers by row (differing rows would go unnoticed); names by epoch (brokers would keep thousands of them); a
-separate topic that records finished epochs (a second state, and a round trip per epoch); skipping entries that the
-broker says it has (Pulsar returns what it has accepted, which may still fail to be stored).
+Rejected alternatives: sequence ids by row (differences would go unnoticed); producer names by epoch (brokers would keep
+thousands of names); a separate topic that records finished epochs (a second state, and a round trip per epoch);
+skipping entries that the broker reports (Pulsar reports accepted entries, which may still fail to be stored).
 """
 
 from __future__ import annotations
@@ -55,16 +57,16 @@ from ....errors import MagnetarError
 from ..entry_boundaries import RowEntry
 
 EPOCH_BITS = 29
-"""Enough for three years at five batches per second."""
+"""Size of batch numbers; sufficient for three years at five batches per second."""
 ENTRY_BITS = 20
 DIGEST_BITS = 14
 MAX_EPOCH = (1 << EPOCH_BITS) - 1
 MAX_ENTRIES = 1 << ENTRY_BITS
-"""Per task and epoch: a billion rows, or 128 GiB."""
+"""Maximum number of entries per task and epoch: a billion rows or 128 GiB."""
 
 
 class RowsDiffer(MagnetarError):
-    """A task that is run again produces other rows than it has stored."""
+    """A repeated task produced rows that differ from those stored before."""
 
 
 class CheckpointBehind(MagnetarError):
@@ -72,12 +74,12 @@ class CheckpointBehind(MagnetarError):
 
 
 class EntryNumber(NamedTuple):
-    """The content of an entry's highest sequence id.
+    """Content of an entry's highest sequence id.
 
     Attributes:
         epoch: number of the batch.
-        entry: number of the entry in its task, from 0.
-        digest: digest of the task's rows up to the entry's end.
+        entry: number of the entry in its task, starting at 0.
+        digest: digest of the task's rows up to the end of the entry.
     """
 
     epoch: int
@@ -97,14 +99,14 @@ class EntryNumber(NamedTuple):
 
 
 class SequenceIds(NamedTuple):
-    """The sequence ids with which an entry is published."""
+    """Sequence ids with which an entry is published."""
 
     lowest: int
     highest: int
 
 
 class EpochChain:
-    """The entries of one attempt of one task, compared with entries stored by earlier attempts."""
+    """The entries of a task attempt, compared with the entries stored by earlier attempts."""
 
     def __init__(self, name: str, epoch: int, partitions: int, stored: Mapping[str, int]) -> None:
         """Start an attempt.
@@ -112,16 +114,17 @@ class EpochChain:
         Args:
             name: producer name.
             epoch: number of the batch.
-            partitions: number of the topic's partitions, 0 if it is not partitioned.
-            stored: last sequence id of that name, -1 for none, by each partition's full name.
+            partitions: number of partitions of the topic, 0 if it is not partitioned.
+            stored: last sequence id of the producer name, or -1, by full partition name.
 
         Raises:
-            CheckpointBehind: a later epoch is stored already.
+            CheckpointBehind: a later epoch is already stored.
             MagnetarError: the epoch number is too large.
         """
         if not 0 <= epoch <= MAX_EPOCH:
             raise MagnetarError(
-                f"batch {epoch} is beyond {MAX_EPOCH}, the last that has a sequence id; go on with a new checkpoint"
+                f"batch {epoch} exceeds {MAX_EPOCH}, the highest batch number that fits into a sequence id: continue"
+                " with a new checkpoint"
             )
         self._name = name
         self._epoch = epoch
@@ -135,57 +138,58 @@ class EpochChain:
             if last.epoch > epoch:
                 raise CheckpointBehind(
                     f"{topic} already has batch {last.epoch} of producer {name}, so batch {epoch} cannot be written:"
-                    " the checkpoint is old, copied or deleted, or another query has the same name: continue from"
+                    " the checkpoint is old, copied or deleted, or another query uses the same producer names:"
+                    " continue from"
                     " the newest checkpoint, or start over with a new checkpoint and producer.name.prefix"
                 )
             if last.epoch == epoch:
                 self._stored[last.entry].append((topic, last.digest))
 
     def add(self, topic: str, rows: RowEntry) -> SequenceIds:
-        """Return the numbers of the next entry.
+        """Return the sequence ids of the next entry.
 
         Args:
-            topic: full name of its partition.
+            topic: full name of the entry's partition.
             rows: rows of the entry.
 
         Raises:
-            RowsDiffer: an earlier attempt has stored something else there.
-            MagnetarError: there are no more numbers.
+            RowsDiffer: an earlier attempt stored a different entry.
+            MagnetarError: the batch has too many entries.
         """
         number = self._next
         if number >= MAX_ENTRIES:
             raise MagnetarError(
-                f"producer {self._name} has more than {MAX_ENTRIES} entries in batch {self._epoch}; bound the batches"
-                " of the source, for example by maxOffsetsPerTrigger, or cut them into more tasks"
+                f"producer {self._name} has more than {MAX_ENTRIES} entries in batch {self._epoch}; limit the batches"
+                " of the source, for example with maxOffsetsPerTrigger, or split them into more tasks"
             )
         self._next += 1
         self._crc = _digest(self._crc, topic, rows)
         made = EntryNumber(self._epoch, number, self._crc & (1 << DIGEST_BITS) - 1)
         for stored_in, digest in self._stored.pop(number, ()):
             if (stored_in, digest) != (topic, made.digest):
-                raise self._differs(f"entry {number} is not the one that is stored in {stored_in}")
+                raise self._differs(f"entry {number} differs from the entry stored in {stored_in}")
         return SequenceIds(made._replace(digest=0).pack(), made.pack())
 
     def end(self) -> None:
-        """Check that everything stored by earlier attempts was produced again.
+        """Check that all entries stored by earlier attempts were produced again.
 
         Raises:
-            RowsDiffer: it was not.
+            RowsDiffer: a stored entry was not produced again.
         """
         for number, [(topic, _), *_] in self._stored.items():
-            raise self._differs(f"{self._next} entries are made, and {topic} holds entry {number}")
+            raise self._differs(f"only {self._next} entries were produced, but {topic} already holds entry {number}")
 
     def _differs(self, what: str) -> RowsDiffer:
         return RowsDiffer(
-            f"batch {self._epoch} of producer {self._name} is run again with other rows, or in another order: {what}."
-            " Have the batch as it was: the same partitions (option topic.partitions of the sink), the same tasks"
-            " (minPartitions of the source), rows that follow from the input alone, and sortBy where they are shuffled;"
-            " or give effectivelyOnce=false, and rows may be there twice"
+            f"batch {self._epoch} of producer {self._name} was repeated with different rows or in a different order:"
+            f" {what}. Repeat the batch unchanged: the same partitions (option topic.partitions of the sink), the same"
+            " tasks (minPartitions of the source), rows that depend only on the input, and sortBy where rows are"
+            " shuffled; or set effectivelyOnce=false to allow duplicates"
         )
 
 
 def _digest(before: int, topic: str, rows: RowEntry) -> int:
-    """Return the digest of an entry and all before it."""
+    """Return the digest of an entry and all entries before it."""
     payloads = rows.payloads
     crc = crc32(topic.encode(), before)
     crc = crc32(struct.pack(f"<{len(payloads)}I", *map(len, payloads)), crc)

@@ -13,18 +13,18 @@ from ..options import ReadOptions, common_options
 from .admission import Limits
 
 MAX_TRIGGER_DELAY_S = 15 * 60.0
-"""As in Kafka's source."""
+"""Default maximum wait for ``minOffsetsPerTrigger``, as in Kafka's source."""
 _WITH_READ_LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """How topics are read as a stream.
+    """Options for reading topics as a stream.
 
     Attributes:
         read: options as for a batch.
-        limits: limits of a batch; none with triggers that ask for everything.
-        subscription: records and retains on the broker what has been read; empty for none that outlives the query.
+        limits: limits of a batch; ignored by triggers that request all available data.
+        subscription: name of a durable subscription that records the progress and retains unread messages, or empty.
     """
 
     read: ReadOptions
@@ -36,22 +36,22 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Parse the options of a stream.
 
     Raises:
-        InvalidConfig: names the option that is unknown, missing, invalid or too new for this PySpark.
+        InvalidConfig: an option is unknown, missing, invalid or too new for this PySpark; the message names it.
     """
     given = known(options, STREAM_OPTIONS)
     for name in _WITH_READ_LIMITS:
         if name.lower() in given and not has_read_limits():
             found = version("pyspark") if find_spec("pyspark") else "none"
-            raise InvalidConfig(f"{name} needs pyspark 4.2 or newer, {found} is installed; leave it out")
+            raise InvalidConfig(f"{name} requires pyspark 4.2 or newer, but {found} is installed: omit it")
     least = number(given, "minOffsetsPerTrigger", 1)
     most = number(given, "maxOffsetsPerTrigger", 1)
     if least is not None and most is not None and least > most:
-        raise InvalidConfig(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}; exchange them")
+        raise InvalidConfig(f"minOffsetsPerTrigger={least} exceeds maxOffsetsPerTrigger={most}: swap them")
     if "maxtriggerdelay" in given and least is None:
-        raise InvalidConfig("maxTriggerDelay ends the waiting for minOffsetsPerTrigger; give it too, or leave both out")
+        raise InvalidConfig("maxTriggerDelay requires minOffsetsPerTrigger: set both or neither")
     subscription = given.get("predefinedsubscription", "")
     if "predefinedsubscription" in given and not subscription:
-        raise InvalidConfig("predefinedSubscription is empty; leave it out to have none")
+        raise InvalidConfig("predefinedSubscription is empty: omit it to use no subscription")
     limits = Limits(
         max_rows=most,
         max_bytes=number(given, "maxBytesPerTrigger", 1),

@@ -1,13 +1,13 @@
 """The position of a stream in its topics, as human-readable JSON. No I/O.
 
-A place names the first message that has not been read: ``5:18`` is entry 18 of ledger 5, ``5:18:3`` message 3 of the
-batch in it. The places of a stream are its offsets in Spark's checkpoint and progress::
+A place is the position of the first unread message: ``5:18`` is entry 18 of ledger 5, and ``5:18:3`` is message 3 of
+the batch in that entry. The places of a stream are its offsets in Spark's checkpoint and progress::
 
     {"persistent://public/default/orders": {"0": "5:18", "1": "7:0"}, "persistent://public/default/refunds": "9:4"}
 
-by partition for partitioned topics. A topic that is not named is read from its beginning. The end of a batch also
-records the number of its tasks, so that it is split in the same way when it is run again on a machine with more cores
-or with another ``minPartitions``::
+Places of partitioned topics are by partition. Topics that are not listed are read from their start. The end of a batch
+also records its number of tasks, so that the batch is split in the same way when it is repeated on a machine with more
+cores or with another ``minPartitions``::
 
     {"minPartitions": {"tasks": 4, "entriesPerTask": 100}, …}
 """
@@ -26,12 +26,13 @@ from ..ranges import Span, TopicRange
 
 
 class Place(NamedTuple):
-    """The first message that has not been read.
+    """Position of the first unread message.
 
     Attributes:
-        ledger_id: ledger of its entry; -1 for the beginning of a topic.
-        entry_id: may not exist yet: after the last one of a ledger the next ledger continues.
-        batch_index: index in its batch.
+        ledger_id: ledger of the entry; -1 for the start of a topic.
+        entry_id: entry in the ledger. The entry may not exist; after the last entry of a ledger, the next ledger
+            continues.
+        batch_index: index of the message in its batch.
     """
 
     ledger_id: int
@@ -40,12 +41,12 @@ class Place(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """The entry."""
+        """Position of the entry."""
         return Position(self.ledger_id, self.entry_id)
 
     @property
     def before(self) -> Position:
-        """The entry before it, which has been read completely."""
+        """Position of the previous entry, which has been read completely."""
         return Position(self.ledger_id, self.entry_id - 1)
 
     def __str__(self) -> str:
@@ -54,9 +55,9 @@ class Place(NamedTuple):
 
 
 BEGINNING = Place(-1, 0)
-"""For any topic."""
+"""Place at the start of any topic."""
 Places = Mapping[str, Place]
-"""By full names, of partitions if there are any."""
+"""Places by full topic name; by partition name for partitioned topics."""
 
 
 def behind(position: Position) -> Place:
@@ -65,7 +66,7 @@ def behind(position: Position) -> Place:
 
 
 def to_json(places: Places) -> dict[str, Any]:
-    """Return places for Spark, which compares them as text: in a fixed order, without beginnings."""
+    """Encode places for Spark, which compares them as strings: in a fixed order, omitting topic starts."""
     record: dict[str, Any] = {}
     for name in sorted(map(parse_topic_name, places), key=lambda name: (name.base.text, name.partition)):
         place = places[name.text]
@@ -79,11 +80,11 @@ def to_json(places: Places) -> dict[str, Any]:
 
 
 class Cut(NamedTuple):
-    """How a batch is split into tasks.
+    """Parameters for splitting a batch into tasks.
 
     Attributes:
-        tasks: minimum number, if there are enough entries.
-        entries: minimum entries per task, if a topic has that many.
+        tasks: minimum number of tasks, if there are enough entries.
+        entries: minimum number of entries per task, if a topic has that many.
     """
 
     tasks: int
@@ -91,12 +92,12 @@ class Cut(NamedTuple):
 
 
 def with_cut(record: Mapping[str, Any], cut: Cut) -> dict[str, Any]:
-    """Return the record of a batch's end, including how the batch is split."""
+    """Return the record of a batch's end, including the parameters for splitting the batch."""
     return {CUT: {"tasks": cut.tasks, "entriesPerTask": cut.entries}, **record}
 
 
 def cut_of(record: Mapping[str, Any]) -> Cut | None:
-    """Return how a batch is split that ends at a record; None if an older version wrote it."""
+    """Return the parameters for splitting the batch that ends at a record; None if an older version wrote it."""
     if not is_cut(CUT, record.get(CUT)):
         return None
     return Cut(record[CUT]["tasks"], record[CUT]["entriesPerTask"])
@@ -116,14 +117,14 @@ def from_json(record: Mapping[str, Any]) -> dict[str, Place]:
             name = parse_topic_name(topic)
             for partition, text in value.items():
                 if not re.fullmatch(r"\d+", str(partition)):
-                    raise InvalidConfig(f"offset {record!r} names partition {partition!r} of {topic}; {_REMEDY}")
+                    raise InvalidConfig(f"invalid partition in offset {record!r}: {partition!r} of {topic}: {_REMEDY}")
                 places[name.partition_name(int(partition)).text] = _place(topic, text)
         else:
             places[parse_topic_name(topic).text] = _place(topic, value)
     return places
 
 
-_REMEDY = "is the checkpoint of another query? give each one its own checkpointLocation"
+_REMEDY = "the checkpoint may belong to another query; set a separate checkpointLocation for each query"
 
 
 def _place(topic: str, text: object) -> Place:
@@ -133,7 +134,7 @@ def _place(topic: str, text: object) -> Place:
 
 
 def advance(spans: Sequence[Span], entries: int) -> Place:
-    """Return the place after the first ``entries`` (one or more, as far as there are) of spans."""
+    """Return the place after the first ``entries`` entries of spans, or after the last entry if there are fewer."""
     for span in spans:
         if entries <= span.entries:
             return Place(span.ledger_id, span.first + entries)
@@ -142,7 +143,7 @@ def advance(spans: Sequence[Span], entries: int) -> Place:
 
 
 def between(topic: str, spans: Sequence[Span], start: Place, end: Place) -> TopicRange | None:
-    """Return the part of spans from ``start`` up to but excluding ``end``, None if empty."""
+    """Return the part of spans from ``start`` (inclusive) to ``end`` (exclusive), or None if it is empty."""
     kept = []
     for ledger_id, first, last in spans:
         if ledger_id == start.ledger_id:
@@ -158,22 +159,21 @@ def between(topic: str, spans: Sequence[Span], start: Place, end: Place) -> Topi
 
 
 def may_be_lost(start: Place, first: Position, mark: Position | None) -> bool:
-    """Return whether entries from ``start`` on may be missing from a topic that now begins at ``first``.
+    """Return whether entries after ``start`` may be missing from a topic that now starts at ``first``.
 
-    Entries of one ledger are counted, those of several are not: if the ledger of ``start`` no longer exists, it is
-    unknown whether it had more entries. But a subscription that has not moved beyond ``start`` has retained everything
-    after it.
+    Within a ledger, missing entries can be counted. If the ledger of ``start`` no longer exists, it is unknown whether
+    it had more entries, unless a subscription that has not moved beyond ``start`` has retained everything after it.
 
     Args:
-        start: the place to continue at.
-        first: the topic's first entry.
-        mark: the last acknowledged entry of such a subscription, None without one.
+        start: place at which to continue.
+        first: first entry of the topic.
+        mark: last acknowledged entry of such a subscription, or None.
     """
     if start == BEGINNING or start.position >= first:
         return False
     if start.ledger_id == first.ledger_id:
         return True
-    # Apache Pulsar moves a subscription at the end of a ledger to the beginning of the next one.
+    # Apache Pulsar moves a subscription at the end of a ledger to the start of the next ledger.
     if mark is None or mark.ledger_id < 0:
         return True
     is_moved = mark.entry_id == -1 and start.ledger_id < mark.ledger_id <= first.ledger_id

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 PROPERTY = "magnetar.stream.plan"
 JOB_GROUP = "spark.jobGroup.id"
-"""Spark's streams run their jobs in a group named by the id of the run."""
-UNKNOWN = "its plan is not visible here (open the session with open_session, or pass it to magnetar.spark.enable)"
+"""Spark's streams run their jobs in a job group that is named after the run id."""
+UNKNOWN = "its plan is not visible (open the session with open_session, or pass it to magnetar.spark.enable)"
 
 
 class PlanVerdict(NamedTuple):
-    """Whether batches of one run of a query repeat.
+    """Whether batches of a query run are repeatable.
 
     Attributes:
-        reason: why a repeated batch may have other rows or another order; empty if it cannot.
+        reason: reason why a repeated batch may have different rows or a different order; empty if it cannot.
         first_batch: number of the run's first batch.
     """
 
@@ -30,8 +30,7 @@ class PlanVerdict(NamedTuple):
 def plan_verdict(local_property: Callable[[str], str | None]) -> PlanVerdict:
     """Return the verdict on the query of a task.
 
-    Threads inherit local properties, so the property of another query or of an earlier run may be present: it is
-    ignored.
+    Threads inherit local properties, so the property of another query or an earlier run may be present; it is ignored.
 
     Args:
         local_property: returns a local property of the task's job by name.

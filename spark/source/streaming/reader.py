@@ -1,7 +1,7 @@
-"""The stream reader used by Spark.
+"""Stream reader for Spark.
 
-Spark keeps one in a process of the query for offsets, plans and commits, and another, which it pickles to the tasks,
-for `read`: data for tasks is passed in their partitions.
+Spark keeps one instance in the query's Python process for offsets, plans and commits, and pickles another to the tasks
+for `read`. Data for tasks is therefore passed in their partitions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING or has_read_limits():
 else:
 
     class SupportsTriggerAvailableNow:
-        """The mixin that PySpark has from 4.2 on."""
+        """Stand-in for the mixin that PySpark provides from version 4.2."""
 
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a stream, and reads them."""
+    """Plans and reads the batches of a stream."""
 
     def __init__(self, options: StreamOptions, layout: Layout | None = None):
         self._options = options
@@ -61,11 +61,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_first
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins."""
+        """Return the start offset of a new query."""
         return to_json(self._stream.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that Spark shows; with some triggers it requests everything instead."""
+        """Return the limit shown by Spark; some triggers request all available data instead."""
         limits = self._options.limits
         if limits.max_rows is not None:
             return ReadMaxRows(limits.max_rows)
@@ -75,14 +75,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_first
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Return where the next batch ends."""
+        """Return the end offset of the next batch."""
         if start is None:  # before PySpark 4.2
             start = self._end if self._end is not None else self.initialOffset()
         is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
         places = from_json(start)
         end = to_json(self._stream.latest(places, self._options.limits if is_limited else NO_LIMITS))
-        # Spark compares offsets as text: if there is nothing new, the same text must be returned, however the last
-        # batch was split.
+        # Spark compares offsets as strings: without new data, the same string must be returned regardless of how the
+        # last batch was split.
         return start if end == to_json(places) else with_cut(end, self._cut())
 
     def _cut(self) -> Cut:
@@ -93,7 +93,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_first
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return where the topics end, for the progress of the query."""
+        """Return the end offset of the topics, for the progress of the query."""
         return to_json(self._stream.newest()) or None
 
     @told_first
@@ -121,7 +121,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_first
     def commit(self, end: dict[str, Any]) -> None:
-        """Report to the broker what Spark has committed."""
+        """Acknowledge to the broker what Spark has committed."""
         self._stream.acknowledge(from_json(end))
 
     def stop(self) -> None:

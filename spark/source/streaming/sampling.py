@@ -1,4 +1,4 @@
-"""Estimates the size of a topic's entries from the first unread ones."""
+"""Estimates the size of a topic's entries from the first unread entries."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..connection import Routes
 from ..reader import BlockingReader
 
 SAMPLE_MESSAGES = 100
-"""Number of sampled messages, rounded up to whole entries; so 100 entries of one message each."""
+"""Number of messages to sample, rounded up to whole entries; 100 entries if each has one message."""
 _WAIT_S = 5.0
 
 
 class Estimate(NamedTuple):
-    """Average contents of an entry.
+    """Average size of an entry.
 
     Attributes:
-        rows: messages.
+        rows: number of messages.
         size: stored bytes.
     """
 
@@ -31,10 +31,10 @@ class Estimate(NamedTuple):
 
 
 def estimate(routes: Routes, topic: str, first: Position, entries: int, prefix: str) -> Estimate:
-    """Return the average contents of the first of a number of entries.
+    """Return the average size of entries, estimated from the first ones.
 
     Raises:
-        MagnetarError: they cannot be read now.
+        MagnetarError: the entries cannot be read at the moment.
     """
     rows = size = seen = 0
     deadline = time.monotonic() + _WAIT_S
@@ -50,5 +50,5 @@ def estimate(routes: Routes, topic: str, first: Position, entries: int, prefix: 
             size += len(found[1])
             seen += 1
     if not seen:
-        raise OperationTimeout(f"no entry of {topic} came within {_WAIT_S:g} s, {entries} wait behind {first}")
+        raise OperationTimeout(f"received no entry of {topic} within {_WAIT_S:g} s, although {entries} follow {first}")
     return Estimate(rows / seen, size / seen)

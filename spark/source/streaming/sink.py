@@ -1,4 +1,4 @@
-"""Writes one task's rows of one batch of a stream; `epochs` explains why each is stored once."""
+"""Writes a task's rows of a stream's batch; `epochs` explains why each row is stored once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EpochTask(NamedTuple):
     """Identifies the rows of a task in a stream.
 
     Attributes:
-        query: id of the query, from its checkpoint.
+        query: query id from the checkpoint.
         epoch: number of the batch.
         task: number of the task in its job.
     """
@@ -37,31 +37,31 @@ class EpochTask(NamedTuple):
 def write_epoch(
     options: StreamWriteOptions, at: EpochTask, batches: Iterable[pa.RecordBatch], dropped: tuple[str, ...] = ()
 ) -> Written:
-    """Write the rows of one task, and return when the broker has stored them all.
+    """Write the rows of a task, and return once the broker has stored them all.
 
     Args:
-        options: options of the sink.
-        at: identifies the rows.
-        batches: the rows; in the same order in every attempt, unless the options sort them.
-        dropped: columns that are only used for sorting.
+        options: sink options.
+        at: identifies the task and batch.
+        batches: rows, in the same order in every attempt unless the options sort them.
+        dropped: columns that are used only for sorting.
 
     Raises:
-        RowsDiffer: an earlier attempt has stored others.
+        RowsDiffer: an earlier attempt stored different rows.
         CheckpointBehind: the topic has later batches of the query.
-        MagnetarError: a row cannot be written, or the broker does not store it in time.
+        MagnetarError: a row cannot be written, or was not stored in time.
     """
     if options.sort_by:
         batches = sorted_rows(batches, options.sort_by, dropped)
     name = f"{options.prefix(at.query)}-stream-{at.task}"
     if options.write.effectively_once:
         return run_task(TaskWriter(options.write, at.task, name, EpochNumbers(name, at.epoch)), batches)
-    # With a reused name, a deduplicating broker would consider other rows duplicates, and drop them.
+    # With a reused name, a deduplicating broker would drop other rows as duplicates.
     name = f"{name}-{uuid.uuid4().hex}"
     return run_task(TaskWriter(options.write, at.task, name, RowNumbers()), batches)
 
 
 class EpochNumbers:
-    """The sequence ids of one attempt, by epoch."""
+    """Sequence ids of a task attempt, derived from the epoch."""
 
     def __init__(self, name: str, epoch: int) -> None:
         self._name = name
@@ -69,11 +69,11 @@ class EpochNumbers:
         self._chain: EpochChain | None = None
 
     async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
-        """Open the producers of all partitions, and read what earlier attempts have stored.
+        """Open the producers of all partitions, and find out what earlier attempts stored.
 
         Raises:
             InvalidConfig: the broker does not deduplicate the topic.
-            MagnetarError: a producer cannot be opened, or as `EpochChain`.
+            MagnetarError: a producer cannot be opened, or raised by `EpochChain`.
         """
         options = writer.options
         topic, url = options.topic, options.admin_url
@@ -83,19 +83,19 @@ class EpochNumbers:
             await asyncio.to_thread(switch_on, url, topic, ClientCredentials(options.security))
         except DeduplicationOff as error:
             raise InvalidConfig(
-                f"{url} does not deduplicate {topic}, which exactly once needs; have it switched on for the namespace,"
-                f" or give effectivelyOnce=false: {error}"
+                f"{url} does not deduplicate {topic}, which exactly-once writes require: enable deduplication for the"
+                f" namespace, or set effectivelyOnce=false: {error}"
             ) from error
         names = await writer.names(client, topic)
         told = await asyncio.gather(*(writer.publisher.open(client, name) for name in names))
         self._chain = EpochChain(self._name, self._epoch, len(names), dict(zip(names, told, strict=True)))
 
     def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
-        """Return the sequence ids of the next entry; raises as `EpochChain.add`."""
+        """Return the sequence ids of the next entry; raises the same errors as `EpochChain.add`."""
         assert self._chain is not None
         return self._chain.add(topic, rows)
 
     def end(self) -> None:
-        """Check that everything stored was produced again; raises as `EpochChain.end`."""
+        """Check that all stored entries were produced again; raises the same errors as `EpochChain.end`."""
         assert self._chain is not None
         self._chain.end()

@@ -1,10 +1,10 @@
-"""Options of `df.writeStream.format("magnetar").option(...)`, and the guarantee that follows from them.
+"""Options of `df.writeStream.format("magnetar").option(...)`, and the resulting guarantee.
 
-A repeated task has the same rows in the same order if each task of the plan only maps what it reads, or if the sink
-sorts the rows by a unique key: streams cannot be sorted before it, because Spark does not allow that. The options may
-say which of the two applies. Otherwise the plan decides (`plan_verdict`): rows are written exactly once if the plan is
-known to repeat its batches, else at least once. The options are still verified: a key that is not unique fails the
-task, and rows that differ when a batch is run again are detected (`epochs`).
+A repeated task has the same rows in the same order if each task of the plan only maps the rows that it reads, or if the
+sink sorts the rows by a unique key (Spark does not allow sorting a stream before the sink). The options may state which
+of the two applies. Otherwise the plan decides (`plan_verdict`): rows are written exactly once if its batches are known
+to be repeatable, and at least once otherwise. The options are verified: a key that is not unique fails the task, and
+differing rows in a repeated batch are detected (`epochs`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from ....errors import InvalidConfig
 from ..option_names import STREAM_WRITE_OPTIONS, boolean, known
 from ..options import WriteOptions, common_write_options
 
-_ADDRESSES = "exactly once needs option topic, and option admin.url to have the broker deduplicate it"
+_ADDRESSES = "exactly-once writes require the options topic and admin.url, to enable deduplication of the topic"
 _REMEDY = (
-    "set sortBy=<columns that together are unique>; or unshuffled=true if the query moves no rows between tasks (no"
+    "set sortBy=<columns that together are unique>, or unshuffled=true if the query does not move rows between tasks"
+    " (no"
     " groupBy, join, distinct, dropDuplicates, repartition) and uses no clock or random numbers"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamWriteOptions:
-    """How the batches of a stream are written.
+    """Options for writing the batches of a stream.
 
     Attributes:
-        write: options as for a batch; with ``effectively_once`` each row is stored once.
-        has_prefix: whether producers are named by an option, not after the query.
-        sort_by: columns that together are unique; the rows of a task are sorted by them. Empty for the given order.
-        plan_decides: whether the plan of the query decides if rows are stored once.
-        is_demanded: whether the query must fail if that is not possible; otherwise rows are stored at least once.
-        warning: why rows are stored at least once although the options do not ask for it, and what to do; or empty.
+        write: options shared with batches; with ``effectively_once``, each row is stored once.
+        has_prefix: whether an option, instead of the query id, determines the producer names.
+        sort_by: columns of a unique key by which the rows of a task are sorted; empty to keep the given order.
+        plan_decides: whether the query's plan decides if rows are stored exactly once.
+        is_demanded: whether the query must fail if exactly-once writes are not possible, instead of storing rows at
+            least once.
+        warning: reason why rows are stored at least once although the options do not request it, with the remedy; or
+            empty.
     """
 
     write: WriteOptions
@@ -44,31 +47,31 @@ class StreamWriteOptions:
     warning: str = ""
 
     def prefix(self, query: str) -> str:
-        """Return the prefix of producer names; ``query`` is the id in the checkpoint."""
+        """Return the prefix of producer names; ``query`` is the query id in the checkpoint."""
         return self.write.name_prefix if self.has_prefix else f"spark-{query}"
 
     def decided(self, why_unrepeatable: str) -> StreamWriteOptions:
-        """Return the options with the guarantee that the query's plan allows.
+        """Return the options with the strongest guarantee that the query's plan allows.
 
         Args:
-            why_unrepeatable: why a repeated batch may differ; empty if it cannot.
+            why_unrepeatable: reason why a repeated batch may differ; empty if it cannot.
 
         Raises:
-            InvalidConfig: effectivelyOnce=true demands more.
+            InvalidConfig: the plan does not allow effectivelyOnce=true.
         """
         if not self.plan_decides or not why_unrepeatable:
             return self
         if self.is_demanded:
             raise InvalidConfig(
-                f"effectivelyOnce=true needs the same rows in the same order when a batch is run again, which the query"
-                f" does not ensure: {why_unrepeatable}; {_REMEDY}; or leave effectivelyOnce out to have rows stored at"
+                "effectivelyOnce=true requires a repeated batch to produce the same rows in the same order, which the"
+                f" query does not guarantee: {why_unrepeatable}; {_REMEDY}, or omit effectivelyOnce to store rows at"
                 " least once"
             )
         return replace(
             self,
             write=replace(self.write, effectively_once=False),
-            warning=f"the query may make other rows or another order when a batch is run again: {why_unrepeatable};"
-            f" for exactly once {_REMEDY}",
+            warning=f"a repeated batch of the query may produce other rows or another order: {why_unrepeatable}; for"
+            f" exactly-once writes, {_REMEDY}",
         )
 
 
@@ -76,7 +79,7 @@ def stream_write_options(options: Mapping[str, str]) -> StreamWriteOptions:
     """Parse the options of a stream's sink.
 
     Raises:
-        InvalidConfig: names the option that is unknown, missing or invalid.
+        InvalidConfig: an option is unknown, missing or invalid; the message names it.
     """
     given = known(options, STREAM_WRITE_OPTIONS)
     is_exact = boolean(given, "effectivelyOnce", True)
@@ -86,11 +89,11 @@ def stream_write_options(options: Mapping[str, str]) -> StreamWriteOptions:
     is_unshuffled = boolean(given, "unshuffled", False)
     check_order(is_exact=is_exact, is_unshuffled=is_unshuffled, sort_by=sort_by)
     if not given.get("producer.name.prefix", "x"):
-        raise InvalidConfig("producer.name.prefix is empty; leave it out to have the id of the query")
+        raise InvalidConfig("producer.name.prefix is empty: omit it to use the query id")
     is_demanded = is_exact and ("effectivelyonce" in given or is_unshuffled or bool(sort_by))
     has_addresses = "admin.url" in given and "topic" in given
     if is_demanded and not has_addresses:
-        raise InvalidConfig(f"{_ADDRESSES}: set both, or effectivelyOnce=false to have rows stored at least once")
+        raise InvalidConfig(f"{_ADDRESSES}: set both, or set effectivelyOnce=false to store rows at least once")
     write = common_write_options(given, "spark", effectively_once=is_exact and has_addresses)
     return StreamWriteOptions(
         write=write,
@@ -106,15 +109,15 @@ def check_order(*, is_exact: bool, is_unshuffled: bool, sort_by: tuple[str, ...]
     """Reject contradictory options about the order of rows.
 
     Args:
-        is_exact: whether rows may be stored once.
-        is_unshuffled: whether the query is declared to move no rows between tasks.
-        sort_by: columns of the key.
+        is_exact: whether rows may be stored exactly once.
+        is_unshuffled: whether the option ``unshuffled`` is set.
+        sort_by: columns of the sort key.
 
     Raises:
-        InvalidConfig: they contradict each other.
+        InvalidConfig: the options contradict each other.
     """
     if not is_exact and (is_unshuffled or sort_by):
         name = "sortBy" if sort_by else "unshuffled"
-        raise InvalidConfig(f"effectivelyOnce=false has rows there at least once, in any order; leave {name} out")
+        raise InvalidConfig(f"effectivelyOnce=false stores rows at least once, in any order: omit {name}")
     if is_unshuffled and sort_by:
-        raise InvalidConfig("sortBy has the rows in order however they were shuffled; leave unshuffled out")
+        raise InvalidConfig("sortBy orders shuffled rows, so unshuffled has no effect: omit unshuffled")

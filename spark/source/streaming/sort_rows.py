@@ -1,4 +1,4 @@
-"""Sorts the rows of a task by a unique key, so that they have the same order when the task is run again."""
+"""Sorts the rows of a task by a unique key, so that they have the same order when the task is repeated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from ....errors import InvalidConfig
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Maximum bytes of rows held while sorting; they briefly take twice as much."""
+"""Default maximum size of the rows of a task; sorting briefly takes twice as much memory."""
 _ROWS = 10_000
 _SORTABLE = (
     "tinyint",
@@ -24,42 +24,43 @@ _SORTABLE = (
     "timestamp_ntz",
     "boolean",
 )
-"""Spark types with exact equality: no fractions."""
+"""Spark types with exact equality, which excludes floating-point types."""
 
 
 def check_sort_columns(columns: Sequence[tuple[str, str]], sort_by: Sequence[str]) -> None:
-    """Reject a key that a DataFrame does not have, or without a definite order.
+    """Reject a sort key that is not in the DataFrame or has no definite order.
 
     Args:
         columns: name and type of each column, in Spark's notation.
-        sort_by: columns of the key.
+        sort_by: columns of the sort key.
 
     Raises:
-        InvalidConfig: names the column and what to do.
+        InvalidConfig: the key is invalid; the message names the column and the remedy.
     """
     types = dict(columns)
     for name in sort_by:
         if name not in types:
-            raise InvalidConfig(f"sortBy names {name!r}, and the DataFrame has {', '.join(types)}; add it")
+            raise InvalidConfig(f"sortBy names {name!r}, but the DataFrame only has {', '.join(types)}: add the column")
         if types[name] not in _SORTABLE and not types[name].startswith("decimal"):
             raise InvalidConfig(
-                f"sortBy names {name!r}, which is {types[name]}; cast it to a whole number, text, bytes or a time"
+                f"sortBy names {name!r} of type {types[name]}: cast it to an integer, string, binary, date or timestamp"
             )
 
 
 def sorted_rows(
     batches: Iterable[pa.RecordBatch], sort_by: Sequence[str], dropped: Sequence[str] = (), max_bytes: int = MAX_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task in the order of a key.
+    """Yield the rows of a task sorted by a key.
 
     Args:
-        batches: the rows, in any order.
-        sort_by: columns of the key.
-        dropped: columns that are only used for sorting.
+        batches: rows in any order.
+        sort_by: columns of the sort key.
+        dropped: columns that are used only for sorting.
         max_bytes: memory limit for the rows.
 
     Raises:
-        InvalidConfig: the key has a null or is not unique, or there are too many rows; nothing has been yielded then.
+        InvalidConfig: the key contains null or is not unique, or there are too many rows. Raised before any row is
+            yielded.
     """
     held: list[pa.RecordBatch] = []
     size = 0
@@ -67,7 +68,7 @@ def sorted_rows(
         size += batch.nbytes
         if size > max_bytes:
             raise InvalidConfig(
-                f"sortBy: the rows of a task exceed {max_bytes} bytes; have smaller batches (maxOffsetsPerTrigger of"
+                f"sortBy: the rows of a task exceed {max_bytes} bytes: use smaller batches (maxOffsetsPerTrigger of"
                 " the source), or more tasks (spark.sql.shuffle.partitions in a new checkpoint)"
             )
         held.append(batch)
@@ -88,7 +89,7 @@ def _check_key(table: pa.Table, sort_by: Sequence[str]) -> None:
     for name in sort_by:
         if table.column(name).null_count:
             raise InvalidConfig(
-                f"sortBy: {name} is null in {table.column(name).null_count} of {table.num_rows} rows; sort by columns"
+                f"sortBy: {name} is null in {table.column(name).null_count} of {table.num_rows} rows: sort by columns"
                 " that are never null"
             )
 
@@ -103,6 +104,6 @@ def _check_unique(keys: pa.Table, sort_by: Sequence[str]) -> None:
     count = pc.sum(repeated).as_py() or 0
     if count:
         raise InvalidConfig(
-            f"sortBy: {count} of {rows} rows have the same {', '.join(sort_by)} as another of their task; add columns"
-            " until they are unique, for rows with one key may change places when a batch is run again"
+            f"sortBy: {count} of {rows} rows have the same {', '.join(sort_by)} as another row of their task, so their"
+            " order may change when a batch is repeated: add columns until the rows are unique"
         )

@@ -1,12 +1,12 @@
-"""A stream over topics: what is new, how much of it the next batch has, and which ranges its tasks read.
+"""A stream over topics: finds new data, and plans the next batch and the ranges that its tasks read.
 
-Design: Spark asks where the topics end, stores the answer with the number of the batch, and only then reads. So a
-place, once returned, denotes the same messages forever: entries do not change, and places name entries. Nothing that
-Spark has stored is remembered here; every call passes the stream's position, and this object may be recreated at any
-time. It remembers connections, and what would change between two calls: where "latest" was on the first call, and the
-end of a run that reads what is available.
+Design: Spark requests the end of the topics, stores it with the batch number, and only then reads. A returned place
+must therefore always denote the same messages, which holds because places refer to immutable entries. This object
+stores nothing that Spark stores: every call passes the stream's position, and the object may be recreated at any time.
+It keeps only connections and values that would change between calls: the position of "latest" on the first call, and
+the end of a run that reads the available data.
 
-Every request is retried for a while when a broker is unavailable, because an error here ends the query.
+Requests are retried for a while if a broker is unavailable, because an error here ends the query.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from .sampling import Estimate, estimate
 from .watch import Subscription, TopicWatch
 
 DISCOVERY_S = 1.0
-"""Minimum interval for discovering topics and partitions: an idle stream is polled many times a second."""
+"""Minimum interval for discovering topics and partitions, as idle streams are polled many times per second."""
 ESTIMATE_S = 0.1
-"""Minimum interval for estimating entry sizes again, times the number of topics."""
+"""Minimum interval per topic for updating estimates of entry sizes."""
 _BACKOFF_S = (0.05, 2.0)
 _Answer = TypeVar("_Answer")
 log = logging.getLogger(__name__)
 
 
 class TopicStream:
-    """The input of one query; for one thread."""
+    """The input of one query. Not thread-safe."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic):
-        """Prepare; nothing is connected yet.
+        """Create the stream without connecting.
 
         Args:
-            options: options of the stream.
-            clock: monotonic seconds.
+            options: stream options.
+            clock: returns monotonic seconds.
         """
         read = options.read
         self._options = options
@@ -76,34 +76,34 @@ class TopicStream:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def initial(self) -> Places:
-        """Return where a new query begins; always the same.
+        """Return the place at which a new query starts; always the same.
 
-        A position named in an option is not looked up: Spark also calls this for existing queries, which continue
-        elsewhere.
+        A position from an option is not verified, because Spark also calls this method for existing queries, which
+        continue at another place.
 
         Raises:
             TopicNotFound: a named topic does not exist.
-            MagnetarError: a broker does not answer.
+            MagnetarError: a broker did not answer.
         """
         if self._initial is None:
             self._initial = self._persist(self._begin)
         return self._initial
 
     def latest(self, start: Places, limits: Limits = NO_LIMITS) -> Places:
-        """Return where the next batch ends; ``start`` if none follows yet.
+        """Return the end of the next batch, or ``start`` without new data.
 
         Args:
-            start: where it begins: the place that Spark has committed.
+            start: start of the batch, which is the place committed by Spark.
             limits: limits of the batch.
 
         Raises:
             DataLoss: entries after ``start`` are missing.
-            MagnetarError: a broker does not answer.
+            MagnetarError: a broker did not answer.
         """
         return self._persist(lambda: self._latest(start, limits))
 
     def fix_end(self) -> None:
-        """Limit `latest` to what exists now; raises as `latest`."""
+        """Limit `latest` to the messages that exist now; raises the same errors as `latest`."""
         self._asked_names_s = None
         self._fixed = self._persist(self._ends)
 
@@ -117,20 +117,20 @@ class TopicStream:
         return ends
 
     def newest(self) -> Places:
-        """Return where the topics ended at the last call of `latest`, without limits."""
+        """Return the end of the topics at the last call of `latest`, without limits."""
         return self._newest
 
     def ranges(self, start: Places, end: Places) -> list[TopicRange]:
-        """Return the entries between two places of the stream, a range for each topic with any.
+        """Return the entries between two places of the stream, as one range per topic with entries.
 
         Raises:
-            DataLoss: some of them no longer exist.
-            MagnetarError: a broker does not answer.
+            DataLoss: some of these entries no longer exist.
+            MagnetarError: a broker did not answer.
         """
         return self._persist(lambda: self._ranges(start, end))
 
     def acknowledge(self, places: Places) -> None:
-        """Report to the broker that everything before places has been read; raises as `latest`."""
+        """Acknowledge to the broker all messages before places; raises the same errors as `latest`."""
         self._persist(lambda: self._acknowledge(places))
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class TopicStream:
             self._drop(topic)
 
     def _persist(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Retry until brokers answer, for as long as a task waits for an entry."""
+        """Retry until brokers answer, for at most as long as a task waits for an entry."""
         backoff = Backoff(*_BACKOFF_S)
         deadline = self._clock() + self._read.poll_timeout_ms / 1000
         while True:
@@ -149,14 +149,14 @@ class TopicStream:
                 pause_s = backoff.next_s()
                 if getattr(error, "is_final", False) or self._clock() + pause_s >= deadline:
                     raise
-                log.info("the broker is asked again in %.1f s: %s", pause_s, error)
+                log.info("retrying the broker in %.1f s: %s", pause_s, error)
             self.close()
             time.sleep(pause_s)
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def _topics(self) -> Mapping[str, bool]:
-        """Return the topics to read, and for each whether it may be missing."""
+        """Return the topics to read, and whether each may be missing."""
         now = self._clock()
         if self._fixed is None and (self._asked_names_s is None or now - self._asked_names_s >= DISCOVERY_S):
             read = self._read
@@ -173,7 +173,7 @@ class TopicStream:
             try:
                 names |= named_topics(self._routes, (topic,))
             except TopicNotFound:
-                names[topic.text] = False  # whether it matters shows when its end is requested
+                names[topic.text] = False  # an error, if any, is raised when the end of the topic is requested
         return names
 
     def _watch(self, topic: str, place: Place) -> TopicWatch:
@@ -195,7 +195,7 @@ class TopicStream:
             try:
                 place = self._first_place(topic)
                 if self._subscription.is_durable:
-                    self._watch(topic, place)  # created now if missing, and moved when its position is known
+                    self._watch(topic, place)  # created if missing, and moved once its position is known
             except TopicNotFound:
                 if may_be_missing or not self._read.fail_on_data_loss:
                     continue
@@ -226,7 +226,7 @@ class TopicStream:
         names = self._topics()
         places = dict(start)
         for topic in [topic for topic in start if topic not in names]:
-            self._lose(topic, f"{topic} does not exist any more, or the options do not name it as before")
+            self._lose(topic, f"{topic} no longer exists, or the options name it differently than before")
             del places[topic]
         spans: dict[str, tuple[Span, ...]] = {}
         newest: dict[str, Place] = {}
@@ -243,7 +243,7 @@ class TopicStream:
             except TopicNotFound:
                 self._drop(topic)
                 if place != BEGINNING:
-                    self._lose(topic, f"{topic} does not exist any more")
+                    self._lose(topic, f"{topic} no longer exists")
                     places.pop(topic, None)
                 elif not may_be_missing and self._read.fail_on_data_loss:
                     raise
@@ -279,7 +279,7 @@ class TopicStream:
         return Waiting(topic, entries, known.rows, known.size)
 
     def _stand(self, topic: str, place: Place) -> None:
-        """Move the topic's subscription to a place; find out whether entries after it are missing."""
+        """Move the topic's subscription to a place, and check whether entries after it are missing."""
         watch = self._watch(topic, place)
         watch.stand_at(place)
         if not self._subscription.is_durable or watch.has_held or place == BEGINNING:
@@ -290,7 +290,7 @@ class TopicStream:
             watch.trust()
 
     def _end_of(self, topic: str, place: Place = BEGINNING) -> Place | None:
-        """Return the place after the newest entry of a topic, None if it is empty."""
+        """Return the place after the newest entry of a topic, or None if the topic is empty."""
         last = self._watch(topic, place).last_message().last
         return behind(last) if last.entry_id >= 0 else None
 
@@ -305,7 +305,7 @@ class TopicStream:
             try:
                 spans = self._stretch(topic, place, until)
             except TopicNotFound:
-                self._lose(topic, f"{topic} does not exist any more, of which {place} up to {until} are to be read")
+                self._lose(topic, f"{topic} no longer exists, but entries {place} to {until} are still to be read")
                 continue
             found = between(topic, spans, place, until)
             if found is not None:
@@ -313,15 +313,15 @@ class TopicStream:
         return ranges
 
     def _stretch(self, topic: str, start: Place, end: Place) -> tuple[Span, ...]:
-        """Return the entries from one place up to but excluding another, ledger by ledger."""
+        """Return the entries from one place (inclusive) to another (exclusive), ledger by ledger."""
         if start.ledger_id == end.ledger_id:
-            # If some of them no longer exist, the task that reads them detects it.
+            # If some of these entries no longer exist, the task that reads them detects the loss.
             return (Span(start.ledger_id, start.entry_id, end.entry_id - 1),) if start < end else ()
         read = self._read
         with contextlib.closing(self._routes.connect_to(topic)) as connection:
             first, newest = bounds(connection, topic, read.subscription_prefix)
         if first is None:
-            self._lose(topic, f"{topic} holds nothing, of which {start} up to {end} are to be read")
+            self._lose(topic, f"{topic} is empty, but entries {start} to {end} are still to be read")
             return ()
         begin = first if start == BEGINNING else start.position
         if begin < first:
@@ -336,7 +336,7 @@ class TopicStream:
         if may_be_lost(start, first, mark):
             self._lose(
                 topic,
-                f"{topic} begins at {first}, but {start} is next: messages in between may be lost, or the topic"
+                f"{topic} begins at {first}, but {start} is next: the messages between them may be lost, or the topic"
                 " was deleted and recreated",
             )
 
@@ -344,8 +344,8 @@ class TopicStream:
         self._drop(topic)
         if self._read.fail_on_data_loss:
             raise DataLoss(
-                f"{what}; set failOnDataLoss=false to go on with what there is, and predefinedSubscription or retention"
-                " to have the broker keep it"
+                f"{what}; set failOnDataLoss=false to continue with the remaining data, and set predefinedSubscription"
+                " or a retention policy to make the broker retain messages"
             )
         log.warning("%s", what)
 

@@ -1,9 +1,9 @@
-"""Follows one topic for a stream: its newest entry, and the stream's progress, for the broker to see.
+"""Watches the newest entry of a stream's topic, and reports the stream's progress to the broker.
 
-Design: one consumer that never receives a message. It requests the newest entry, which is one cheap request, and
-acknowledges what Spark has committed. With a subscription that outlives the query (`predefinedSubscription`) brokers
-retain everything after it, so the topic needs no retention. Spark's checkpoint alone determines where a stream
-continues; a subscription at another position is moved there.
+Design: a consumer, which never receives messages, requests the newest entry, which is cheap, and acknowledges what
+Spark has committed. With a durable subscription (`predefinedSubscription`), brokers retain everything after its
+position, so the topic does not need retention. Only Spark's checkpoint determines where a stream continues; a
+subscription at another position is moved there.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from ..reader import BlockingConsumer, LastMessage
 from .places import BEGINNING, Place
 
 BUSY_TIMEOUT_S = 60.0
-"""How long a lost connection may hold the subscription: longer than brokers keep a silent one."""
+"""Time during which a lost connection may occupy the subscription; longer than brokers keep idle connections."""
 _BUSY_PAUSE_S = 0.5
 
 
 class Subscription(NamedTuple):
-    """Name and kind of the subscription.
+    """Name and kind of a subscription.
 
     Attributes:
-        name: subscription name, or its prefix.
-        is_durable: whether it outlives the query; otherwise it has a new name each time, and ends with the connection.
+        name: subscription name, or the prefix of a generated name.
+        is_durable: whether the subscription outlives the query; otherwise its name is generated and it ends with the
+            connection.
     """
 
     name: str
@@ -38,25 +39,25 @@ class Subscription(NamedTuple):
 
 
 class TopicWatch:
-    """One topic, as long as one connection lasts.
+    """Watch of one topic that uses a single connection.
 
     Attributes:
-        topic: full name.
+        topic: full topic name.
     """
 
     def __init__(self, routes: Routes, topic: str, subscription: Subscription, place: Place):
         """Subscribe; an existing subscription keeps its position.
 
         Args:
-            routes: to the topic's broker.
-            topic: full name.
+            routes: connects to the topic's broker.
+            topic: full topic name.
             subscription: name and kind of the subscription.
-            place: where a subscription begins that ends with the query.
+            place: start of a non-durable subscription.
 
         Raises:
             TopicNotFound: the topic does not exist.
             ConsumerBusy: another consumer uses the subscription.
-            BrokerError, ConnectionLost, OperationTimeout: it is not available now.
+            BrokerError, ConnectionLost, OperationTimeout: the topic is currently unavailable.
         """
         self.topic = topic
         self._subscription = subscription
@@ -71,7 +72,7 @@ class TopicWatch:
             raise
 
     def stand_at(self, place: Place) -> None:
-        """Move a subscription that outlives the query to the stream's place, once; raises as `last_message`."""
+        """Move a durable subscription to the stream's place, once; raises the same errors as `last_message`."""
         if self._is_placed:
             return
         self._connection.forget_frames()
@@ -84,14 +85,14 @@ class TopicWatch:
         self.acknowledge(place)
 
     def trust(self) -> None:
-        """Assume that no entries after the stream's place were missing when the subscription moved there."""
+        """Assume that no entries after the stream's place were missing when the subscription was moved there."""
         self._has_held = self._subscription.is_durable and self._is_placed
 
     def last_message(self) -> LastMessage:
         """Return the newest entry.
 
         Raises:
-            BrokerError, ConnectionLost, OperationTimeout: create a new watch.
+            BrokerError, ConnectionLost, OperationTimeout: the watch is unusable and must be replaced.
         """
         self._connection.forget_frames()
         return self._consumer.last_message()
@@ -102,11 +103,11 @@ class TopicWatch:
         return self._has_held
 
     def acknowledge(self, place: Place) -> None:
-        """Report that everything before a place has been read; raises as `last_message`.
+        """Acknowledge all messages before a place; raises the same errors as `last_message`.
 
-        Brokers do not answer for a consumer that they have closed, so no answer is awaited. The next request for the
-        newest entry reveals a close; its caller creates a new watch, which moves the subscription to where it should
-        be.
+        Brokers do not respond for a consumer that they have closed, so this method does not wait for a response. The
+        next request for the newest entry fails if the consumer was closed; its caller then creates a new watch, which
+        moves the subscription to the correct place.
         """
         if place == self._acknowledged or not self._is_placed or place == BEGINNING or place.entry_id == 0:
             return
@@ -120,10 +121,10 @@ class TopicWatch:
 
 
 def _stands_at(mark: Position | None, place: Place) -> bool:
-    """Return whether a subscription with this mark-delete position has retained everything after a place."""
+    """Return whether a subscription with a mark-delete position has retained everything after a place."""
     if mark is None or mark.ledger_id < 0:
         return False
-    # Apache Pulsar moves a subscription at the end of a ledger to the beginning of the next one.
+    # Apache Pulsar moves a subscription at the end of a ledger to the start of the next ledger.
     return mark <= place.before or (mark.entry_id == -1 and mark.ledger_id > place.ledger_id)
 
 
@@ -150,6 +151,8 @@ def _subscribed(
             return BlockingConsumer(connection, f"subscription {name} of {topic}", command)
         except ConsumerBusy as error:
             if time.monotonic() > deadline:
-                text = f"{error}; another query has it, or another consumer: give each its own predefinedSubscription"
+                text = (
+                    f"{error}; another query or consumer uses it: set a separate predefinedSubscription for each query"
+                )
                 raise ConsumerBusy(text) from error
             time.sleep(_BUSY_PAUSE_S)
