@@ -205,6 +205,7 @@ check: $(DEV_STAMP) $(TYPES)
 	MYPYPATH=.types:. $(BIN)/mypy --explicit-package-bases tests benchmarks
 	git ls-files -z ':!tests' | xargs -0 $(BIN)/codespell
 	$(BIN)/python -m tests.support.prose
+	$(BIN)/python -m tests.support.error_messages
 
 # Known vulnerabilities in the versions in constraints.txt. A package that cannot be looked up is an error.
 audit: $(AUDIT_STAMP)

@@ -106,7 +106,7 @@ class SessionConfig:
             )
         for name in self.settings:
             if not name.startswith("spark."):
-                raise InvalidConfig(f"{name!r} is not a Spark setting: names begin with spark.")
+                raise InvalidConfig(f"{name!r} is not a Spark setting: names start with 'spark.'")
             if (remedy := _NOT_SETTINGS.get(name)) is not None:
                 raise InvalidConfig(f"{name} cannot be set here: {remedy}")
 

@@ -37,7 +37,7 @@ def check_exposure(host: str, is_insecure: bool) -> None:
         raise Failure(
             f"{host} is reachable from other machines, and without authentication any client could run code here:"
             " listen on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or use"
-            " --insecure to give all clients full access"
+            " --insecure to allow all clients full access"
         )
 
 

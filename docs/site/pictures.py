@@ -194,18 +194,18 @@ def message() -> Picture:
 
 def guarantees() -> Picture:
     """What a crash between two steps does under each guarantee."""
-    rows = [
+    rows: list[tuple[str, list[str], int, list[str]]] = [
         ("ATMOST_ONCE", ["acknowledge", "call function", "store output"], 1,
-         "A crash before the output is stored loses", "the message. It is never processed twice."),
+         ["A crash before the output is stored loses", "the message. It is never processed twice."]),
         ("ATLEAST_ONCE (default)", ["call function", "store output", "acknowledge"], 2,
-         "A crash before the acknowledgement repeats",
-         "the message. Its output may appear twice,", "but nothing is lost."),
+         ["A crash before the acknowledgement repeats", "the message. Its output may appear twice,",
+          "but nothing is lost."]),
         ("EFFECTIVELY_ONCE", ["call function", "commit results", "acknowledge"], 2,
-         "A crash before the acknowledgement repeats",
-         "the message. The second result is dropped,", "so it counts exactly once."),
+         ["A crash before the acknowledgement repeats", "the message. The second result is dropped,",
+          "so it counts exactly once."]),
     ]  # fmt: skip
     picture = Picture(920, 24 + 128 * len(rows), "What a crash does under each processing guarantee.")
-    for number, (name, steps, crash, *result) in enumerate(rows):
+    for number, (name, steps, crash, result) in enumerate(rows):
         y = 24 + 128 * number
         picture.text((24, y + 18), name, "bold", anchor="start", room=300)
         for place, words in enumerate(steps):

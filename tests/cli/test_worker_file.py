@@ -121,7 +121,10 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
             "numFunctionPackageReplicas: invalid value 3: packages are topics, stored only once",
         ),
         ("superUserRoles: 4", "superUserRoles: invalid value 4: expected a list of words"),
-        ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: invalid value -1: invalid reschedule_timeout_ms -1: must be positive"),
+        (
+            "rescheduleTimeoutMs: -1",
+            "rescheduleTimeoutMs: invalid value -1: invalid reschedule_timeout_ms -1: must be positive",
+        ),
         (
             "processRuntimeUsers: {a/b: c}",
             "processRuntimeUsers: invalid value {'a/b': 'c'}: invalid processRuntimeUsers entry 'a/b': 'c'",
@@ -169,7 +172,7 @@ def test_use_tls_needs_an_address_with_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"executor.memory": "2g"}, "'executor.memory' is not a Spark setting: names begin with spark."),
+        ({"executor.memory": "2g"}, "'executor.memory' is not a Spark setting: names start with 'spark.'"),
         ({"spark.driver.memory": "2g"}, "spark.driver.memory cannot be set here: the heap is configured separately"),
     ],
 )

@@ -140,9 +140,7 @@ def test_a_server_may_ask_for_a_certificate(ask: Ask, authority: Authority) -> N
     mine = authority.issue("consumer", [])
     with serving(server_context(authority.issue("rest"), authority, requires_certificate=True)) as server:
         # What the server says of it may be lost where it closes at once.
-        with pytest.raises(
-            NoAnswer, match=r"certificate that it trusts|may require a client cert|Broken|reset"
-        ):
+        with pytest.raises(NoAnswer, match=r"certificate that it trusts|may require a client cert|Broken|reset"):
             ask(server.url, known(authority))
         shown = {"tls_certificate_file": str(mine.file), "tls_key_file": str(mine.key_file)}
         assert ask(server.url, known(authority, **shown)).is_success
