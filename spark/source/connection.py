@@ -163,7 +163,7 @@ class BlockingConnection:
             raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {timeout_s:g} s")
         command = frame.command
         if command.type == BaseCommand.ERROR:
-            text = f"{self.address.physical} rejected the connection: {command.error.message}"
+            text = f"{self.address.physical} refused the connection: {command.error.message}"
             refusal = broker_error(command.error.error, text)
             raise type(refusal)(text + self._hint()) if isinstance(refusal, AuthenticationError) else refusal
         if command.type != BaseCommand.CONNECTED:
@@ -176,7 +176,7 @@ class BlockingConnection:
         """Return a hint for when a broker rejects the credentials."""
         if self._credentials.authentication is None:
             return "; authentication is required: set options auth.plugin and auth.params"
-        return f" (method {self._credentials.method}); the credentials may have expired or belong to another cluster"
+        return f" (method {self._credentials.method}): the credentials may have expired or belong to another cluster"
 
     def close(self) -> None:
         """Close the connection, which makes the broker drop its consumers."""

@@ -155,7 +155,7 @@ def test_worker_with_an_admin_url_without_scheme_is_refused(standalone: Server, 
         ("zebra: 1\n", ("zebra", "docs/cli.md")),
         ("failureCheckFreqMs: often\n", ("failureCheckFreqMs", "often", "whole number")),
         ("pulsarFunctionsNamespace: functions\n", ("pulsarFunctionsNamespace", "functions", "tenant/namespace")),
-        ("functionAssignmentTopicName: instances\n", ("instances", "different")),
+        ("functionAssignmentTopicName: instances\n", ("instances", "distinct")),
     ],
     ids=lambda value: value.partition(":")[0] if isinstance(value, str) else "",
 )

@@ -49,7 +49,7 @@ def test_jvm_that_ends_is_named_with_its_words(tmp_path: Path) -> None:
 
     with running(function, "pulsar://127.0.0.1:1", "in", "out"):
         error = wait_for(ended, "end of a JVM without LocalRunner", 30)
-    assert str(error).startswith("the JVM of f ended with 1:\n")
+    assert str(error).startswith("the JVM of f exited with code 1:\n")
     assert java_function.RUNNER in str(error)
 
 

@@ -33,7 +33,7 @@ def test_demo_counts_exactly_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "gives exactly the same" in answer.out
     assert re.search(r"messages/s +backlog 0 \+ 0", answer.err), answer.err
     assert re.search(
-        r"The file sink keep-identifiers kept [1-9][\d,]* rows of identifiers, as (json|parquet)", answer.out
+        r"The file sink keep-identifiers stored [1-9][\d,]* rows of identifiers, as (json|parquet)", answer.out
     )
     assert not directory.exists()
 

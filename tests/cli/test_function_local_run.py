@@ -132,7 +132,7 @@ def test_state_without_a_state_store_is_refused(
         urls = ("--admin-url", admin_url, "--service-url", broker.service_url)
         assert main([*urls, "functions", "localrun", *names]) == 1
     assert (
-        "code.process calls incr_counter on line 3 of code.py, and no state store is configured"
+        "code.process calls incr_counter on line 3 of code.py, but no state store is configured"
         in capsys.readouterr().err
     )
 

@@ -104,7 +104,7 @@ def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) ->
         (("create", "--user-config", "[1]", "--classname", "a.b"), ("JSON object",)),
         (
             ("create", "--parallelism", "many", "--classname", "a.b"),
-            ("--parallelism 'many' is refused: expected a whole number",),
+            ("invalid --parallelism 'many': expected a whole number",),
         ),
         (("create", "--processing-guarantees", "SOMETIMES", "--classname", "a.b"), ("ATLEAST_ONCE",)),
         (("create", "--function-config-file", "no.yml"), ("no.yml", "No such file")),

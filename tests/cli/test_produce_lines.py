@@ -119,7 +119,7 @@ def test_a_line_that_is_too_large_is_named_and_those_before_it_are_there(
     file.write_bytes(b"1\n2\n" + b"x" * 300_000 + b"\n4\n")
     assert produce("--lines", str(file)) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"magnetar: line 3 of {file} has 300000 bytes, which is too large")
+    assert error.startswith(f"magnetar: line 3 of {file} is too large with 300000 bytes: ")
     assert error.endswith("lines 1 to 2 were sent\n")
     assert produce.received(2) == [b"1", b"2"]
 

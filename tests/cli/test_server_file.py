@@ -209,8 +209,8 @@ webServicePort=-1
         "maxMessageSize: invalid value 'many': expected a whole number",
         "authorizationProvider: invalid value 'x.Y': permissions are always checked by the built-in provider"
         " (docs/security.md): remove the line",
-        "keepAliveIntervalSeconds: '0' is refused: keep_alive_s=0.0 is out of range: expected 0.05 to 86400",
-        "webServicePort: '-1' is refused: web_port=-1 is out of range: expected 0 to 65535",
+        "keepAliveIntervalSeconds: invalid value '0': keep_alive_s=0.0 is out of range: expected 0.05 to 86400",
+        "webServicePort: invalid value '-1': web_port=-1 is out of range: expected 0 to 65535",
     )
 
 

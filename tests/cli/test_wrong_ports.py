@@ -125,7 +125,7 @@ def test_produce_to_a_silent_port_names_the_remedy(
     with listening(silent) as port:
         assert main(["produce", "t", "-m", "x", "--service-url", f"pulsar://127.0.0.1:{port}"]) == 1
     error = capsys.readouterr().err
-    assert "start one with `magnetar standalone` or give --service-url (handshake with" in error
+    assert "start a server with `magnetar standalone` or use --service-url (handshake with" in error
 
 
 @pytest.mark.parametrize(

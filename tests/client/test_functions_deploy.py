@@ -302,7 +302,7 @@ def test_types_that_contradict_the_settings_are_refused(client: magnetar.Client)
     def pick(order: dict[str, int]) -> int:
         return order["n"]
 
-    wanted = "inputSpecs[orders].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter order of"
+    wanted = "inputSpecs[orders].serdeClassName IdentitySerDe supports bytes, float, int, str, but parameter order of"
     with pytest.raises(RequestRefused, match=re.escape(wanted)) as caught:
         client.functions.deploy(pick, inputs="orders", custom_serde_inputs={"orders": "IdentitySerDe"})
     assert caught.value.status == 400

@@ -12,7 +12,7 @@ from tests.support.servers import Server
 MIB = 1 << 20
 _CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 _UNFORESEEN = re.compile(
-    rb"Traceback \(most recent call last\)|internal error|was never awaited|never retrieved| the task .* failed"
+    rb"Traceback \(most recent call last\)|internal error|was never awaited|never retrieved| task .* failed"
 )
 
 

@@ -319,7 +319,7 @@ def test_a_loop_that_answers_in_time_is_not_named() -> None:
 async def test_a_limit_for_a_function_that_is_not_async_is_refused(make_spec: MakeSpec) -> None:
     spec = make_spec(LEAST)
     spec.details.customRuntimeOptions = '{"maxPendingAsyncRequests": 7}'
-    with pytest.raises(AssertionError, match="maxPendingAsyncRequests is 7, and"):
+    with pytest.raises(AssertionError, match="maxPendingAsyncRequests is 7, but"):
         async with running(spec, lambda text: text, ListInput(IN, BATCHES), ListOutput()) as pipeline:
             await asyncio.wait_for(asyncio.shield(pipeline.core.ended), 30)
 

@@ -165,7 +165,7 @@ def test_a_batch_function_of_another_kind_too_is_refused(tmp_path: Any, code: st
 
 @pytest.mark.parametrize("number", [0, -1, 1001, 2.5, True, "x"])
 def test_the_size_of_a_batch_has_limits(number: Any) -> None:
-    with pytest.raises(ValueError, match="may be 1 to 1000"):
+    with pytest.raises(ValueError, match="of batch_function: expected 1 to 1000"):
         batch_function(max_messages=number)
 
 

@@ -65,7 +65,7 @@ async def test_kills_of_the_store_in_mid_stream_lose_nothing_and_count_nothing_t
         status = await eventually(functools.partial(has_error, instance, spec.state_url), "error in status")
         assert began.calm_s < 2, began
         assert status.running
-        assert "is `magnetar state-store` running there" in status.failureException
+        assert "check that `magnetar state-store` is running there" in status.failureException
         assert spec.state_url in status.latestSystemExceptions[-1].exceptionString
         await asyncio.to_thread(state_store.restart)
         await until(functools.partial(no_error, instance))
@@ -171,7 +171,7 @@ async def test_frozen_store_is_named_in_status_and_gone_on_with(stateful: Statef
     os.kill(state_store.pid, signal.SIGSTOP)
     try:
         await stateful.send([[b"a a"]])
-        status = await eventually(functools.partial(has_error, instance, "has not responded for"), "error")
+        status = await eventually(functools.partial(has_error, instance, "has not answered for"), "error")
         assert status.running
         assert spec.state_url in status.failureException
     finally:

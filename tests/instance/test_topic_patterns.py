@@ -99,8 +99,8 @@ async def test_a_serde_reads_all_topics_of_a_pattern(
 @pytest.mark.parametrize(
     ("details", "reason"),
     [
-        ({"sink": {"topic": "persistent://t/n/in-out"}}, "takes persistent://t/n/in-out, the output of the function"),
-        ({"logTopic": "persistent://t/n/in-log"}, "takes persistent://t/n/in-log, the logTopic of the function"),
+        ({"sink": {"topic": "persistent://t/n/in-out"}}, "matches persistent://t/n/in-out, the output of the function"),
+        ({"logTopic": "persistent://t/n/in-log"}, "matches persistent://t/n/in-log, the logTopic of the function"),
     ],
 )
 def test_a_pattern_that_takes_what_the_function_writes_is_refused(details: dict[str, object], reason: str) -> None:

@@ -126,11 +126,11 @@ ENDS = {
         " repr(functools.reduce(lambda x, _: [x], range(10**6), []))",
         "SIGSEGV",
     ),
-    "memory": ("x = []\n    while True: x.append(bytearray(8 << 20))", "of 300 MiB (resources.ram)"),
+    "memory": ("x = []\n    while True: x.append(bytearray(8 << 20))", "more than 300 MiB (resources.ram)"),
     "memory of a child": (
         "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = [bytearray(8 << 20) for _ in range(60)];"
         " import time; time.sleep(60)'], start_new_session=True)",
-        "in 2 processes of 300 MiB (resources.ram)",
+        "in 2 processes, more than 300 MiB (resources.ram)",
     ),
     "the interpreter held": ("import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "has not responded for"),
     "the event loop held": (

@@ -36,5 +36,5 @@ def test_the_demo_goes_without_the_extra(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDE.format(name="pyspark"))
     shown = demo(tmp_path, 2, PYTHONPATH=str(tmp_path))
     assert shown.returncode == 0, shown.stderr
-    assert "skipping the Spark step: pyspark is not installed; pip install 'magnetar[spark]'" in shown.stderr
+    assert "skipping the Spark step: pyspark is not installed: run pip install 'magnetar[spark]'" in shown.stderr
     assert "Spark function" not in shown.stdout

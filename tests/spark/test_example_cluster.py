@@ -66,5 +66,5 @@ def test_a_port_that_is_taken_is_said(cluster_url: str, ports: Reserved) -> None
     )  # fmt: skip
     assert second.returncode == 1
     [line] = second.stderr.splitlines()
-    assert "the master ended: java.net.BindException" in line
+    assert "master terminated: java.net.BindException" in line
     assert f"starting from {ports.numbers[0]}" in line

@@ -111,7 +111,7 @@ def test_a_topic_that_is_deleted_under_running_tasks_fails_the_run_and_is_not_ma
     assert end.stage == "failed", end
     assert not end.is_user_error
     assert "the topic no longer exists" in end.error
-    assert "entries are lost; functions reset-cursor" in end.error
+    assert "entries are lost; use functions reset-cursor" in end.error
     assert not topic_exists(cluster, lab.input)
     assert len(set(lab.outputs())) == len(lab.outputs()) < ENTRIES
 

@@ -105,7 +105,7 @@ def test_an_async_function_is_refused(broker: OurBroker, tmp_path: Path) -> None
     bench.fill(1)
     failure = bench.run(bench.tasks(1)[0]).failure
     assert failure is not None
-    assert "a function with runtimeEnv spark cannot be an async def function; make it a plain function" in failure.text
+    assert "a function with runtimeEnv spark cannot be an async def function: make it a plain function" in failure.text
 
 
 FLAKY = """

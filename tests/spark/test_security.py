@@ -258,7 +258,7 @@ def test_a_broker_that_asks_again_during_a_read_is_shown_what_the_file_has_now(
     assert [entry.body[-1:] for entry in entries] == numbered(3)
     assert time.time() > ends_s + 2 * CHECK_S
     assert connected == [topic]
-    assert "is refused" not in caplog.text
+    assert "rejected Connection(" not in caplog.text
     later.join()
 
 

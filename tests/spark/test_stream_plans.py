@@ -103,7 +103,7 @@ def test_all_other_plans_are_unrepeatable(load: Load) -> None:
 
 
 def test_other_sources_and_batches_with_gaps_are_unrepeatable(spark: SparkSession, load: Load) -> None:
-    assert "something else" in why(spark.readStream.format("rate").load())
+    assert "does not read exactly one stream" in why(spark.readStream.format("rate").load())
     assert "failOnDataLoss" in why(load(failOnDataLoss="false").select("value"))
 
 
@@ -127,7 +127,7 @@ def warnings(session: Session, target: str) -> int:
     return (
         (session.scratch.parent / "jvm.log")
         .read_text()
-        .count(f"written to persistent://public/default/{target} at least once")
+        .count(f"writing rows to persistent://public/default/{target} at least once")
     )
 
 

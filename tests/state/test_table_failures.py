@@ -75,7 +75,7 @@ def test_failing_writes_lose_nothing_and_end_with_their_cause(tmp_path: Path) ->
     with running_service(tmp_path / "state") as (service, tables):
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (1024 * KIB, resource.RLIM_INFINITY))
-        acknowledged = write_until_it_fails(tables, "failed (SQLITE_IOERR_WRITE: disk I/O error); check the disk")
+        acknowledged = write_until_it_fails(tables, "failed (SQLITE_IOERR_WRITE: disk I/O error): check the disk")
         assert acknowledged > 10
         assert counted(tables) == acknowledged
         service.kill()

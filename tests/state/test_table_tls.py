@@ -247,7 +247,7 @@ def test_broken_files_leave_the_former_certificate_in_force(
         ({"ciphers": ("X",)}, "tlsCiphers is not supported by the state store"),
         ({"trust_certs_file": "ca"}, "tlsTrustCertsFilePath has no effect on the state store"),
         ({"trust_certs_file": "ca", "crl_file": "crl"}, "tlsCrlFilePath is not supported by the state store"),
-        ({"requires_client_certificate": True}, "tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath"),
+        ({"requires_client_certificate": True}, "tlsRequireTrustedClientCertOnConnect requires tlsTrustCertsFilePath"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(

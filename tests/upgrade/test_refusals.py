@@ -35,7 +35,7 @@ def set_database(file: Path) -> None:
     ("change", "words"),
     [
         (set_storage, "data/storage has format 9, but this version supports formats up to 3"),
-        (lambda data: set_database(data / "metadata.sqlite"), "metadata.sqlite has format 9, ours is 1"),
+        (lambda data: set_database(data / "metadata.sqlite"), "metadata.sqlite has format 9, expected 1"),
         (
             lambda data: set_database(data / "state" / "state.sqlite"),
             "state.sqlite has format 9, this version supports 2",

@@ -203,5 +203,5 @@ async def test_outputs_that_cannot_be_exact_are_refused_with_the_remedy(server: 
     await prerequisites(server, "bk://127.0.0.1:1").prepare_output(details)
     assert policy(server, "many-out") is True
     details.sink.topic = "persistent://public/nowhere/out"
-    with pytest.raises(RequestRefused, match="cannot be created"):
+    with pytest.raises(RequestRefused, match="cannot create output topic"):
         await prerequisites(server, "").prepare_output(details)

@@ -172,7 +172,7 @@ async def test_memory_of_a_function_is_limited_and_status_says_so(cluster: Clust
     async def is_said() -> bool:
         status = await cluster.get(f"{name}/0/status")
         past = [one["exceptionString"] for one in status.get("latestSystemExceptions", [])]
-        return any("of 200 MiB (resources.ram)" in text for text in (status["error"], *past))
+        return any("more than 200 MiB (resources.ram)" in text for text in (status["error"], *past))
 
     await eventually(is_said, "reason in status")
     assert (await cluster.create("light", source, **config, runtimeEnv="thread")).status_code == 400
@@ -219,7 +219,7 @@ def files_below(directory: Path) -> list[Path]:
         ),
         ({"f.py": b""}, {}, "the package is empty: expected a .py, .zip or .whl file with the function"),
         ({"f.txt": b"x"}, {}, "invalid package f.txt: expected a .py, .zip, .whl file"),
-        ({"f.zip": b"no zip"}, {}, "the package f.zip is not a readable zip file: File is not a zip file"),
+        ({"f.zip": b"no zip"}, {}, "package f.zip is not a readable zip file: File is not a zip file"),
         ({}, {"className": "f.F", "py": "f.py"}, "Function package is not provided"),
         ({"f.py": b"x"}, {"inputs": ["a/b"]}, "Input topic a/b is invalid"),
         ({"f.py": b"x"}, {"parallelism": 0}, "Function parallelism must be a positive number"),

@@ -18,7 +18,7 @@ DIFFERENT: dict[int, tuple[int, str]] = {
     7: (404, "unknown sink 'nope': expected one of "),
     25: (400, "the part sinkConfig is not JSON: "),
     28: (400, "Sink class is not provided: set className to module.Class; the package has no subclass of Sink"),
-    37: (400, "the package x.nar is not a .py, .zip, .whl file"),
+    37: (400, "invalid package x.nar: expected a .py, .zip, .whl file"),
     46: (404, "unknown source 'nope': expected one of "),
     64: (400, "the part sourceConfig is not JSON: "),
     67: (
@@ -27,7 +27,7 @@ DIFFERENT: dict[int, tuple[int, str]] = {
         " BatchSource",
     ),
     73: (400, "Topic name cannot be null"),
-    76: (400, "the package x.nar is not a .py, .zip, .whl file"),
+    76: (400, "invalid package x.nar: expected a .py, .zip, .whl file"),
     77: (400, "unknown field timeoutMs: expected one of "),
 }
 """Steps that ours answers better, or says in Python's words: status, and how the reason begins."""
