@@ -125,7 +125,7 @@ class Retries:
             return ""
         waited_s = self._clock() - since_s
         if error:
-            return f"{error} The function has waited for {waited_s:.0f} s and will continue; no data is lost"
+            return f"{error}; the function has waited for {waited_s:.0f} s and will continue; no data is lost"
         if waited_s < SILENCE_S:
             return ""
         return (

@@ -42,7 +42,7 @@ def test_resources_take_units(flags: list[tuple[str, object]], name: str) -> Non
 
 def test_rates_take_units_and_no_limit() -> None:
     assert [bytes_or_no_limit(text) for text in ("1MB", "-1", "5")] == [2**20, -1, 5]
-    with pytest.raises(click.BadParameter, match="size '-5' must be a whole number of bytes"):
+    with pytest.raises(click.BadParameter, match="invalid size '-5': expected a whole number of bytes"):
         bytes_or_no_limit("-5")
 
 
@@ -51,5 +51,5 @@ def test_a_retention_without_a_unit_counts_megabytes() -> None:
         500, 500, 10240, 2**20, 0, -1, 1,
     ]  # fmt: skip
     for text in ("1K", "M", "-2"):
-        with pytest.raises(click.BadParameter, match=f"size '{text}' must be"):
+        with pytest.raises(click.BadParameter, match=f"invalid size '{text}': expected"):
             parse_megabytes(text)

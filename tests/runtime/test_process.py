@@ -109,7 +109,7 @@ async def test_killed_process_is_reported(runtime: ProcessRuntime, make_spec: Ma
             "user_code.process",
             "No module named 'nothing_like_this': add it to the package",
         ),
-        ("def other(text): pass", "user_code.process", "module 'user_code' has no 'process'; it has other"),
+        ("def other(text): pass", "user_code.process", "module 'user_code' has no 'process'; it defines other"),
         ("", "elsewhere.process", "the package has no module 'elsewhere'"),
         ("class C:\n    def __init__(self): raise KeyError('k')", "user_code.C", "KeyError: 'k'"),
         ("class C: pass", "user_code.C", "class user_code.C has no method process"),

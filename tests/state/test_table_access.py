@@ -204,7 +204,7 @@ def test_key_is_read_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="32 to 4096 bytes, not 5"):
         TableKey.read(str(file))
     file.write_bytes(bytes(5000))
-    with pytest.raises(InvalidConfig, match="this one 4097"):
+    with pytest.raises(InvalidConfig, match="must have 32 to 4096 bytes, not 4097"):
         TableKey.read(str(file))
     with pytest.raises(InvalidConfig, match="No such file"):
         TableKey.read(str(tmp_path / "none"))
