@@ -205,7 +205,7 @@ class SinkConfig(ConnectorConfig):
         flags="--negative-ack-redelivery-delay-ms", record="source.negativeAckRedeliveryDelayMs",
     )  # fmt: skip
     cleanup_subscription: bool | None = option(
-        "cleanupSubscription", SWITCH, "Delete the subscription together with the sink.",
+        "cleanupSubscription", SWITCH, "Delete the subscription when the sink is deleted.",
         flags="--cleanup-subscription", default=True, record="source.cleanupSubscription",
     )  # fmt: skip
 

@@ -74,7 +74,9 @@ NOT_YET = "not supported yet; remove this field"
 class ConsumerSpec:
     """Consumer settings of one input topic."""
 
-    schema_type: str | None = option("schemaType", TEXT, "Schema type of the topic, or its class.", record="schemaType")
+    schema_type: str | None = option(
+        "schemaType", TEXT, "Schema type or schema class of the topic.", record="schemaType"
+    )
     serde_class_name: str | None = option("serdeClassName", TEXT, "SerDe for the inputs.", record="serdeClassName")
     schema_properties: Mapping[str, str] = option(
         "schemaProperties", TEXT_MAP, "Schema properties.", unset={}, record="schemaProperties"
@@ -141,7 +143,7 @@ class ProducerSpec:
     """Producer settings of the output topic."""
 
     max_pending_messages: int | None = option(
-        "maxPendingMessages", INTEGER, "Maximum messages in flight per instance, in addition to one entry.",
+        "maxPendingMessages", INTEGER, "Maximum messages in flight per instance, plus one additional entry.",
         record="maxPendingMessages",
     )  # fmt: skip
     max_pending_messages_across_partitions: int | None = option(
@@ -158,7 +160,7 @@ class ProducerSpec:
     )
     batch_builder: str = option(
         "batchBuilder", one_of(*BATCH_BUILDERS)._replace(load=str),
-        "DEFAULT; or KEY_BASED for entries with messages of one key, as required for Key_Shared subscriptions.",
+        "DEFAULT; or KEY_BASED for entries whose messages have the same key, as required for Key_Shared subscriptions.",
         unset="", default="", record="batchBuilder",
     )  # fmt: skip
     compression_type: str | None = option(
@@ -238,7 +240,7 @@ class FunctionConfig:
         flags="--batch-builder",
     )
     output_schema_type: str | None = option(
-        "outputSchemaType", TEXT, "Schema type of the output topic, or its class.",
+        "outputSchemaType", TEXT, "Schema type or schema class of the output topic.",
         flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch",
     )  # fmt: skip
     output_schema_properties: Mapping[str, str] | None = option(
@@ -324,7 +326,7 @@ class FunctionConfig:
         flags="--timeout-ms --timeoutMs", record="source.timeoutMs",
     )  # fmt: skip
     cleanup_subscription: bool | None = option(
-        "cleanupSubscription", SWITCH, "Delete the subscription together with the function.",
+        "cleanupSubscription", SWITCH, "Delete the subscription when the function is deleted.",
         flags="--cleanup-subscription", default=True, record="source.cleanupSubscription",
     )  # fmt: skip
     custom_runtime_options: str | None = option(

@@ -1,8 +1,8 @@
 """The ``delta`` sink appends rows to a Delta Lake table.
 
-Each batch is one commit, so batches are large: many records, or several seconds of records. With EFFECTIVELY_ONCE, each
-commit stores the number of each topic's last record as a Delta transaction (``txn``: app ID and version). Redelivered
-records that were already committed are skipped.
+Each batch is one commit, so batches are large: many records, or several seconds' worth of records. With
+EFFECTIVELY_ONCE, each commit stores the number of each topic's last record as a Delta transaction (``txn``: app ID and
+version). Redelivered records that were already committed are skipped.
 """
 
 from __future__ import annotations

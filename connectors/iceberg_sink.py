@@ -1,8 +1,8 @@
 """The ``iceberg`` sink appends rows to an Apache Iceberg table.
 
-Each batch is one commit, so batches are large: many records, or several seconds of records. With EFFECTIVELY_ONCE, each
-commit also stores the number of each topic's last record in a table property. Redelivered records that were already
-committed are skipped. Unlike snapshots, table properties do not expire.
+Each batch is one commit, so batches are large: many records, or several seconds' worth of records. With
+EFFECTIVELY_ONCE, each commit also stores the number of each topic's last record in a table property. Redelivered
+records that were already committed are skipped. Unlike snapshots, table properties do not expire.
 """
 
 from __future__ import annotations

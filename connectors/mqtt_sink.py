@@ -50,7 +50,7 @@ class MqttSinkConfig(MqttConfig):
 
 
 class MqttSink(Sink):
-    """Publishes messages to an MQTT broker and waits for their confirmation."""
+    """Publishes messages to an MQTT broker and waits for the broker to confirm them."""
 
     config = MqttSinkConfig
 

@@ -1,7 +1,7 @@
 """The ``s3`` sink writes objects of JSON lines, lines, CSV or Parquet.
 
 A batch becomes one object per topic, written with a single put, and is acknowledged once the object is stored. Batches
-are therefore large: many records, or several seconds of records.
+are therefore large: many records, or several seconds' worth of records.
 
 Objects are named ``<topic>/<last>-<sink>-<digest>``: the number of the last record, an ID of the sink's creation, and a
 digest of the contained records. The same records result in the same name. With EFFECTIVELY_ONCE, the names show how far

@@ -102,7 +102,7 @@ def page(name: str, built: Built) -> str:
     if built.aliases:
         parts.append(f"Other names: {', '.join(f'`{alias}`' for alias in built.aliases)}.\n")
     if built.extra:
-        parts.append(f"It needs further libraries: `pip install 'magnetar[{built.extra}]'`.\n")
+        parts.append(f"Requires additional libraries: `pip install 'magnetar[{built.extra}]'`.\n")
     if built.unverified:
         parts.append(f"**Not verified** against a real server: {built.unverified}.\n")
     for kind in KINDS:
@@ -120,7 +120,7 @@ def section(name: str, kind: str) -> Iterator[str]:
     if more := module.partition("\n")[2].strip():
         yield _prose(more) + "\n"
     reason = _exact(name, kind)
-    yield f"Effectively once: {f'no, {reason}' if reason else 'yes'}.\n"
+    yield f"Effectively once: {f'no; {reason}' if reason else 'yes'}.\n"
     fields = fields_of(connector.config)
     if is_batch := issubclass(connector, BatchSource):
         yield (
