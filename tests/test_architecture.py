@@ -56,7 +56,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "broker": (
         ("listeners",),
-        ("config", "times", "errors", "schemas"),
+        ("config", "cycles", "times", "errors", "schemas"),
         ("advertised",),
         ("storage",),
         ("policies",),

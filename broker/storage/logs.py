@@ -1,29 +1,19 @@
 """All logs by name: loaded logs as objects, unloaded logs as catalogue lines.
 
 Design: a directory may contain far more logs than are in use. An unloaded log is reduced to its catalogue line, which
-takes a tenth of the memory, and is loaded again on the next access. Its object is retained until `free`: meanwhile, no
-second object is created for the name, and changing the object reloads the log. `free` also breaks the reference cycles
-of the log, so that its memory is released without a garbage collection, which would block the broker while it scans all
-other logs.
+takes a tenth of the memory, and is loaded again on the next access. Its object may still be used: while it exists, no
+second object is created for the name, and changing it reloads the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     from .catalogue import CatalogueLines
     from .topic_log import TopicLog
-
-
-class Unloaded:
-    """An unloaded log whose object is kept until `Logs.free`."""
-
-    __slots__ = ("log",)
-
-    def __init__(self, log: TopicLog) -> None:
-        self.log = log
 
 
 class Logs:
@@ -42,7 +32,7 @@ class Logs:
         self._lines = lines
         self._wake = wake
         self._at_rest: dict[str, bytes] = {}
-        self._kept: dict[str, Unloaded] = {}  # unloaded logs that may still be in use
+        self._alive: WeakValueDictionary[str, TopicLog] = WeakValueDictionary()  # unloaded logs that are still in use
 
     def __len__(self) -> int:
         return len(self.used) + len(self._at_rest)
@@ -68,8 +58,9 @@ class Logs:
         log = self.used.get(name)
         if log is not None or name not in self._at_rest:
             return log
-        kept = self._kept.get(name)
-        log = self._wake(self._at_rest[name]) if kept is None else kept.log
+        log = self._alive.get(name)
+        if log is None:
+            log = self._wake(self._at_rest[name])
         self._use(log)
         return log
 
@@ -88,28 +79,19 @@ class Logs:
         """Add an unloaded log."""
         self._at_rest[name] = line
 
-    def unload(self, log: TopicLog, line: bytes) -> Unloaded:
-        """Unload a log, keeping only its catalogue line and, until `free`, its object."""
+    def unload(self, log: TopicLog, line: bytes) -> None:
+        """Unload a log, keeping only its catalogue line."""
         del self.used[log.name]
         self._lines.forget(log)
         self._at_rest[log.name] = line
-        kept = self._kept[log.name] = Unloaded(log)
-        return kept
-
-    def free(self, unloaded: Sequence[Unloaded]) -> None:
-        """Free the objects of unloaded logs that were not reloaded; they must not be used afterwards."""
-        for one in unloaded:
-            if self._kept.get(one.log.name) is one:
-                del self._kept[one.log.name]
-                one.log.free()
+        self._alive[log.name] = log
 
     def changed(self, log: TopicLog) -> None:
         """Reload an unloaded log, because it has changed."""
-        kept = self._kept.get(log.name)
-        if kept is not None and kept.log is log:
+        if self._alive.get(log.name) is log:
             self._use(log)
 
     def _use(self, log: TopicLog) -> None:
         self.used[log.name] = log
         self._lines.restore(log, self._at_rest.pop(log.name))
-        self._kept.pop(log.name, None)
+        self._alive.pop(log.name, None)

@@ -358,11 +358,12 @@ class LogStore(Protocol):
     def used_names(self) -> list[str]:
         """Return the names of the loaded logs that `unload` may be called with."""
 
-    def unload(self, names: Iterable[str]) -> Callable[[], None] | None:
+    def unload(self, names: Iterable[str]) -> Sequence[Callable[[], bool]]:
         """Unload those logs that are completely stored; the next access reloads them.
 
-        The objects of unloaded logs may be used until the returned function is called.
+        The objects of unloaded logs may still be used.
 
         Returns:
-            A function that frees the memory of the unloaded logs that were not reloaded; None if none was unloaded.
+            A function for each unloaded log that frees its memory, and returns False if that must be tried again later,
+            because something still uses the object.
         """

@@ -20,9 +20,11 @@ from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
 from ...tasks import called_back
+from ..cycles import free
 from .checkpoint import Checkpoint
 from .config import StorageConfig
 from .core import Clock, StorageCore
+from .cursors.cursor import Cursor, MemoryCursor
 from .cursors.names import check_text
 from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
@@ -30,6 +32,7 @@ from .disk.lanes import Lanes, Task, ThreadLanes
 from .hidden_logs import HIDDEN
 from .journal.format import encode_change
 from .journal.journal import Journal
+from .ledgers.ledger import Ledger
 from .memory.store import MemoryStore
 from .memory.volatile_log import VolatileLog
 from .ports import Done
@@ -37,6 +40,8 @@ from .recovery.recovery import recover
 from .topic_log import TopicLog
 
 _TICK_S = 1.0
+_PARTS = frozenset({TopicLog, Cursor, MemoryCursor, Ledger})
+"""Classes of the objects that belong to a log."""
 
 
 class Storage:
@@ -213,20 +218,26 @@ class Storage:
         """Return the names of the loaded logs."""
         return list(self._core.logs.used)
 
-    def unload(self, names: Iterable[str]) -> Callable[[], None] | None:
+    def unload(self, names: Iterable[str]) -> list[Callable[[], bool]]:
         """Unload logs, keeping only their catalogue lines until the next access.
 
         Logs with a compacted view, or with changes that are not on disk yet, are not unloaded. The objects of unloaded
-        logs may be used until the returned function is called; changing such an object reloads the log.
+        logs may still be used; changing such an object reloads the log.
 
         Returns:
-            A function that frees the memory of the unloaded logs that were not reloaded; None if none was unloaded.
+            A function for each unloaded log that frees its memory, and returns False if that must be tried again later,
+            because something still uses the object.
         """
         core = self._core
         logs = [log for name in names if (log := core.logs.used.get(name)) is not None and log.is_quiet]
         core.memory.release([ledger for log in logs for ledger in log.ledgers_by_id.values()])
-        unloaded = [core.logs.unload(log, log.snapshot().encode()) for log in logs]
-        return partial(core.logs.free, unloaded) if unloaded else None
+        for log in logs:
+            core.logs.unload(log, log.snapshot().encode())
+        return [partial(self._free, log.name, [log]) for log in logs]
+
+    def _free(self, name: str, held: list[object]) -> bool:
+        is_loaded = self._core.logs.used.get(name) is held[0]
+        return is_loaded or free(held, _PARTS.__contains__)
 
     async def delete_log(self, name: str) -> None:
         """Delete a log and its cursors durably, if it exists.

@@ -122,14 +122,6 @@ class TopicLog(LedgerList[Ledger]):
                     None, encode_change({"do": "expect_delayed", "log": self.id, "ledger": ledger.id})
                 )
 
-    def free(self) -> None:
-        """Release the memory of an unloaded, unused log by breaking its reference cycles."""
-        self.is_deleted = True  # any remaining user must reopen the log, since a second object may exist now
-        for cursor in self.cursors.values():
-            del cursor.log
-        for ledger in self.ledgers_by_id.values():
-            del ledger.log
-
     def create(self, done: Done) -> None:
         """Make the log durable, even if it is empty."""
         if not self.refuses(done):

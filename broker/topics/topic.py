@@ -254,6 +254,10 @@ class Topic:
         def done(error: Exception | None) -> None:
             settle(created, error)
             if error is None:
+                # Cleared here, since all waiters may be cancelled.
+                present = self.subscriptions.get(name)
+                if present is not None and present.creation is created:
+                    present.creation = None
                 return
             created.exception()  # retrieved: the creator has reported it, or was cancelled
             # Remove it here, since all waiters may be cancelled. After an immediate error, it does not exist yet.
@@ -335,19 +339,6 @@ class Topic:
             self.subscriptions.values()
         ):  # a non-durable subscription is removed with its consumers
             subscription.close()
-
-    def free(self) -> None:
-        """Release the memory of an unloaded, unused topic by breaking its reference cycles.
-
-        Otherwise, only a garbage collection would release it, which blocks the broker while it scans all topics.
-        """
-        for subscription in self.subscriptions.values():
-            if subscription.dispatcher is not None:
-                vars(subscription.dispatcher).clear()
-            vars(subscription).clear()
-        vars(self.producers).clear()
-        vars(self.deduplication).clear()
-        vars(self).clear()
 
     def _refuse_entry(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
         done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed: look up the topic again"))

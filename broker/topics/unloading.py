@@ -9,19 +9,24 @@ No topics are loaded at startup. To apply policies to unused topics, topics with
 after startup, and after each change of such a policy. If there is nothing to do, they are unloaded immediately.
 
 The objects of an unloaded topic form a reference cycle. Only a garbage collection would free it, which blocks a broker
-with many topics for seconds. So the cycle is broken explicitly, once no request can be using the topic any longer.
+with many topics for seconds. So the cycle is broken explicitly as soon as nothing else refers to the topic; see
+`cycles`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from collections import deque
 from collections.abc import Callable
+from enum import Enum
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ...errors import MagnetarError
 from ...wire.topic_name import DOMAINS, TopicName, parse_topic_name
+from ..cycles import free
+from ..dispatch.delivery_memory import DeliveryMemory
 from ..policies.effective import EVICTION
 from ..storage.cursors.names import is_internal
 from .inactivity import Idleness, is_unused, loaded_topics
@@ -35,11 +40,21 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 log = logging.getLogger(__name__)
+_MODULES = tuple(f"{name.rpartition('.')[0]}." for name in (__name__, DeliveryMemory.__module__))
 
 LOOKS = 4
 """Number of checks within the idle time, so that a topic is unloaded late by at most a quarter of it."""
-KEPT_MS = 60_000
-"""Time for which the objects of unloaded topics and logs are kept, since requests may still be using them."""
+MAX_FAILURES = 20
+"""Checks after which an unloaded topic or log that is still in use is left to the garbage collector."""
+FEWEST_COLLECTED = 1000
+COLLECTED_SHARE = 0.25
+"""Number of such topics and logs, relative to the loaded topics, at which a garbage collection is run."""
+
+
+@cache
+def belongs_to_topic(kind: type) -> bool:
+    """Return whether instances of a class belong to a single topic."""
+    return kind.__module__.startswith(_MODULES) and not issubclass(kind, Enum | DeliveryMemory)
 
 
 def works_by_time(policies: EffectivePolicies) -> bool:
@@ -69,7 +84,8 @@ class Unloading:
         self._incarnations = incarnations
         self._retention_ms = retention_ms
         self._idle = Idleness()
-        self._unloaded: deque[tuple[int, Callable[[], None]]] = deque()  # time of unloading, function that frees
+        self._unloaded: list[tuple[int, Callable[[], bool]]] = []  # failed attempts, what frees one of them
+        self._garbage = 0
         self._seen: dict[str, EffectivePolicies] = {}  # by namespace: policies when its topics were last loaded
         self._changed: dict[tuple[str, str], None] = {("", ""): None}  # all topics, after startup
         self._has_changed = asyncio.Event()
@@ -100,17 +116,25 @@ class Unloading:
         for first in range(0, len(unused), TOPICS_PER_TURN):
             # Repeat the check, since a client may have loaded the topic meanwhile.
             names = [name for name in unused[first : first + TOPICS_PER_TURN] if name not in topics]
-            if (free := storage.unload(names)) is not None:
-                self._unloaded.append((self._broker.now_ms(), free))
+            self._unloaded += [(0, release) for release in storage.unload(names)]
             await asyncio.sleep(0)
         await self._free()
 
     async def _free(self) -> None:
-        """Free the topics and logs that were unloaded at least `KEPT_MS` ago."""
-        until_ms = self._broker.now_ms() - KEPT_MS
-        while self._unloaded and self._unloaded[0][0] <= until_ms:
-            self._unloaded.popleft()[1]()
-            await asyncio.sleep(0)
+        """Free unloaded topics and logs that nothing uses any longer."""
+        unloaded, self._unloaded = self._unloaded, []
+        for number, (failures, release) in enumerate(unloaded):
+            if not release():
+                if failures + 1 < MAX_FAILURES:
+                    self._unloaded.append((failures + 1, release))
+                else:
+                    self._garbage += 1
+            if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        if self._garbage >= max(FEWEST_COLLECTED, COLLECTED_SHARE * len(self._broker.topics)):
+            log.debug("collecting the garbage of %d unloaded topics and logs", self._garbage)
+            self._garbage = 0
+            gc.collect()
 
     def note_policies(self, namespace: str, topic: str) -> None:
         """Schedule the loading of topics affected by changed policies; arguments as in `Namespaces.on_policies`."""
@@ -176,7 +200,7 @@ class Unloading:
 
     def _unload(self, topic: Topic) -> None:
         self._incarnations.unload(topic.name)
-        self._unloaded.append((self._broker.now_ms(), topic.free))
+        self._unloaded.append((0, partial(free, [topic], belongs_to_topic)))
 
     def _is_idle(self, topic: Topic) -> bool:
         """Return whether the topic has no clients and no work in progress."""

@@ -17,10 +17,10 @@ from magnetar.broker.policies.effective import Rate
 from magnetar.broker.policies.rate_limit import SubscribeLimit
 from magnetar.broker.session.turns import SLICE_S
 from magnetar.broker.storage import Storage
-from magnetar.broker.topics import compaction_rules
+from magnetar.broker.topics import compaction_rules, incarnations
 from magnetar.broker.topics.compaction_rules import Latest
 from magnetar.broker.topics.maintenance import TOPICS_PER_TURN
-from magnetar.broker.topics.unloading import KEPT_MS, Unloading
+from magnetar.broker.topics.unloading import Unloading
 from magnetar.tasks import called_back
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
@@ -120,8 +120,9 @@ async def test_unused_logs_leave_memory_in_batches(tmp_path: Path, monkeypatch: 
         names = [f"persistent://public/wire/{number}" for number in range(10 * TOPICS_PER_TURN + 1)]
         monkeypatch.setattr(broker.storage, "used_names", lambda: names)
 
-        def unload(batch: list[str]) -> None:
+        def unload(batch: list[str]) -> list[Callable[[], bool]]:
             batches.append(len(batch))
+            return []
 
         monkeypatch.setattr(broker.storage, "unload", unload)
         unloading = Unloading(broker, broker._incarnations, lambda _: 0)
@@ -140,42 +141,90 @@ async def test_unused_logs_leave_memory_in_batches(tmp_path: Path, monkeypatch: 
         assert max(later - earlier for earlier, later in pairwise(turns)) == 1
 
 
+SUBSCRIPTIONS = ("Exclusive", "Shared", "Failover", "Key_Shared")
+
+
 async def test_unloaded_topics_are_freed_without_a_garbage_collection(tmp_path: Path) -> None:
     now_ms = 1_000_000
-    async with running_broker(tmp_path) as broker:
+    async with running_broker(tmp_path, deduplication=True) as broker:
         broker.now_ms = lambda: now_ms  # type: ignore[method-assign]
+        unloading = Unloading(broker, broker._incarnations, lambda _: 0)
+        storage = cast(Storage, broker.storage)
+
+        async def look(times: int) -> None:
+            nonlocal now_ms
+            for _ in range(times):
+                await called_back(storage._checkpoint.begin)
+                storage.take_touched()
+                await unloading.unload_idle()
+                now_ms += round(broker.config.unload_idle_after_s * 1000)
+
         client = await Raw.connected(broker.port)
         for number in range(MEMBERS):
             topic = f"persistent://public/wire/freed-{number}"
-            answer = await client.request(
-                "SUBSCRIBE", topic=topic, subscription="s", subType="Shared", consumer_id=number, request_id=number
-            )
-            assert answer.HasField("success")
-            answer = await client.request("PRODUCER", topic=topic, producer_id=number, request_id=MEMBERS + number)
-            assert answer.HasField("producer_success")
+            for name in SUBSCRIPTIONS:
+                consumer = {"consumer_id": number * 10 + len(name), "subType": name}
+                client.send("SUBSCRIBE", topic=topic, subscription=name, request_id=1, **consumer)
+            client.send("PRODUCER", topic=topic, producer_id=number, request_id=1)
+        while len(broker.topics) < MEMBERS or not all(len(it.subscriptions) == 4 for it in broker.topics.values()):
+            assert not (await client.receive()).command.HasField("error")
         await client.close()
+        async with asyncio.timeout(30):
+            while any(  # noqa: ASYNC110
+                it.producers or any(s.consumers for s in it.subscriptions.values()) for it in broker.topics.values()
+            ):
+                await asyncio.sleep(0.01)
         topics = [weakref.ref(topic) for name, topic in broker.topics.items() if "freed" in name]
         logs = [weakref.ref(topic().log) for topic in topics]  # type: ignore[union-attr]
         assert len(topics) == MEMBERS
-        unloading = Unloading(broker, broker._incarnations, lambda _: 0)
-        async with asyncio.timeout(30):
-            while any(topic.producers for topic in broker.topics.values()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        used_topic, used_subscription = topics[0](), topics[1]().subscriptions["Shared"]  # type: ignore[union-attr]
+        assert used_topic is not None
         gc.collect()
         gc.disable()
         try:
-            await called_back(cast(Storage, broker.storage)._checkpoint.begin)
-            for _ in range(2):
-                broker.storage.take_touched()
-                await unloading.unload_idle()
-                assert any(topic() for topic in topics), "a request may still be using them"
-                now_ms += round(broker.config.unload_idle_after_s * 1000)
+            for _ in range(20):
+                await look(1)
             assert not broker.topics
-            now_ms += KEPT_MS
-            await unloading.unload_idle()
+            assert not storage.used_names()
+            assert [topic() is not None for topic in topics] == [True, True] + [False] * (MEMBERS - 2)
+            assert used_topic.is_closed
+            assert used_topic.log.entry_count == 0
+            assert used_subscription.topic.subscriptions["Shared"] is used_subscription
+            del used_topic, used_subscription
+            await look(2)
             assert not any(topic() for topic in topics)
-            now_ms += KEPT_MS
-            await unloading.unload_idle()
+            await look(1)
             assert not any(log() for log in logs)
         finally:
             gc.enable()
+
+
+async def test_a_topic_being_loaded_is_not_taken_for_an_unused_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        storage = cast(Storage, broker.storage)
+        unloading = Unloading(broker, broker._incarnations, lambda _: 0)
+        name = parse_topic_name(TOPIC)
+        await (await broker.topic(name)).publish(b"x", 1, 1)
+        broker._incarnations.unload(name)
+        storage.open_log(TOPIC).close_ledger()
+        await called_back(storage._checkpoint.begin)
+        storage.take_touched()
+        may_go_on = asyncio.Event()
+
+        async def slow(*_: object) -> None:
+            await may_go_on.wait()
+
+        monkeypatch.setattr(incarnations, "read_epoch", slow)
+        loading = asyncio.ensure_future(broker.topic(name))
+        await asyncio.sleep(0.05)
+        for _ in range(30):
+            await unloading.unload_idle()
+        may_go_on.set()
+        topic = await loading
+        for _ in range(30):
+            await unloading.unload_idle()
+        assert topic.log is storage.open_log(TOPIC)
+        await topic.publish(b"y", 1, 1)
+        assert topic.log.entry_count == 2

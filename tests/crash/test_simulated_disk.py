@@ -136,7 +136,7 @@ class Workload:
         self.serial = rng.getrandbits(40)
         self.still_held: list[TopicLog] = []
         self.unloaded = 0
-        self.to_free: list[Callable[[], None]] = []
+        self.to_free: list[Callable[[], bool]] = []
         self.acts = [
             (self.append, 30), (self.acknowledge, 14), (self.acknowledge_up_to, 4), (self.acknowledge_partly, 6),
             (self.open_cursor, 5), (self.delete_cursor, 1), (self.reset, 1), (self.trim, 3), (self.create_log, 4),
@@ -174,13 +174,11 @@ class Workload:
             self.stepper.run()
         self.storage.take_touched()
         names = self.storage.used_names()
-        free = self.storage.unload(self.rng.sample(names, self.rng.randint(0, len(names))))
-        if free is not None:
-            self.unloaded += len(names) - len(self.storage.used_names())
-            self.to_free.append(free)
+        unloaded = self.storage.unload(self.rng.sample(names, self.rng.randint(0, len(names))))
+        self.unloaded += len(unloaded)
+        self.to_free += unloaded
         if self.rng.random() < 0.3:
-            while self.to_free:
-                self.to_free.pop()()
+            self.to_free = [free for free in self.to_free if not free()]
         if self.rng.random() < 0.3:
             self.still_held.clear()
 

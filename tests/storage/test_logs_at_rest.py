@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from magnetar.broker.storage import EARLIEST, Position, Storage, StorageConfig, TopicLog
@@ -39,12 +39,6 @@ def fill(storage: Storage, stepper: Stepper) -> None:
         storage.open_log(f"t{number}").close_ledger()
 
 
-def unloaded(storage: Storage, *names: str) -> Callable[[], None]:
-    free = storage.unload(names)
-    assert free is not None
-    return free
-
-
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Memory is freed by reference counts alone."""
@@ -69,12 +63,12 @@ def test_a_log_at_rest_is_no_object_and_whole_when_it_is_opened() -> None:
     fill(storage, stepper)
     checkpoint(storage, stepper)
     alive = weakref.ref(storage.open_log("t7"))
-    free = storage.unload(storage.used_names())
-    assert free is not None
-    assert storage.used_names() == []
     with no_collection():
-        free()
-        del free
+        unloaded = storage.unload(storage.used_names())
+        assert len(unloaded) == LOGS
+        assert storage.used_names() == []
+        assert all(free() for free in unloaded)
+        unloaded.clear()
         assert alive() is None
     assert sorted(storage.log_names()) == sorted(f"t{number}" for number in range(LOGS))
     log = storage.open_log("t7")
@@ -109,13 +103,13 @@ def test_what_is_not_on_the_disk_yet_stays_in_memory() -> None:
     storage, stepper = opened(SimulatedDisk())
     log = storage.open_log("t")
     log.append(b"x", 1, 1, lambda *_: None)
-    assert storage.unload(["t"]) is None
+    assert storage.unload(["t"]) == []
     stepper.run()
     log.close_ledger()
     storage.take_touched()
-    assert storage.unload(["t"]) is None, "in the journal only"
+    assert storage.unload(["t"]) == [], "in the journal only"
     checkpoint(storage, stepper)
-    assert storage.unload(["t", "unknown"]) is not None
+    assert len(storage.unload(["t", "unknown"])) == 1
     storage.abandon()
 
 
@@ -142,35 +136,24 @@ def test_who_still_has_the_object_of_a_log_at_rest_changes_that_log() -> None:
     storage.abandon()
 
 
-def test_a_log_that_was_loaded_again_is_not_freed() -> None:
-    storage, stepper = opened(SimulatedDisk())
-    fill(storage, stepper)
-    checkpoint(storage, stepper)
-    first = unloaded(storage, "t1", "t2")
-    log = storage.open_log("t1")
-    first()
-    assert payloads(log) == [b"1"]
-    second = unloaded(storage, "t1")
-    first()  # an older unloading of the same object
-    assert storage.open_log("t1") is log
-    unloaded(storage, "t1")
-    second()
-    assert payloads(log) == [b"1"]
-    storage.abandon()
-
-
-def test_a_freed_log_accepts_nothing_and_its_successor_does() -> None:
+def test_a_log_in_use_is_not_freed() -> None:
     storage, stepper = opened(SimulatedDisk())
     fill(storage, stepper)
     checkpoint(storage, stepper)
     held = storage.open_log("t1")
-    unloaded(storage, "t1")()
-    errors: list[Exception | None] = []
-    held.append(b"lost", 1, 1, lambda _, error: errors.append(error))
-    assert "reopen it" in str(errors[0])
-    log = storage.open_log("t1")
-    assert log is not held
-    log.append(b"more", 1, 1, lambda *_: None)
+    cursor = storage.open_log("t2").cursors["sub"]
+    append = storage.open_log("t3").append
+    first = storage.unload(["t1", "t2", "t3", "t4"])
+    assert [free() for free in first] == [False, False, False, True]
+    assert payloads(held) == [b"1"]
+    assert cursor.backlog_entries == 1
+    append(b"more", 1, 1, lambda *_: None)
     stepper.run()
-    assert payloads(log) == [b"1", b"more"]
+    assert payloads(storage.open_log("t3")) == [b"3", b"more"]
+    assert storage.open_log("t1") is held
+    assert first[0](), "it is loaded again, so that there is nothing to free"
+    assert payloads(held) == [b"1"]
+    del cursor
+    assert first[1]()
+    assert payloads(storage.open_log("t2")) == [b"2"]
     storage.abandon()

@@ -137,5 +137,6 @@ class MemoryStore:
         """Return an empty list: logs in memory cannot be unloaded."""
         return []
 
-    def unload(self, names: Iterable[str]) -> None:
-        """Do nothing: logs in memory cannot be unloaded."""
+    def unload(self, names: Iterable[str]) -> list[Callable[[], bool]]:
+        """Return an empty list: logs in memory cannot be unloaded."""
+        return []
