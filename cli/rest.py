@@ -137,7 +137,7 @@ class Admin:
         if self._credentials is None or self._credentials.authentication is None:
             return f"{self.base_url} requires authentication (HTTP 401): use --auth-plugin and --auth-params"
         return (
-            f"{self.base_url} rejected the credentials (HTTP 401, method {self._credentials.method}); they may be"
+            f"{self.base_url} rejected the credentials (HTTP 401, method {self._credentials.method}); they may have"
             " expired or belong to another cluster"
         )
 

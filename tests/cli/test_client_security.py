@@ -269,7 +269,7 @@ def test_flags_reach_the_rest_interface(
         ([], "the certificate of 127.0.0.1:"),
         (["--tls-allow-insecure"], "requires authentication (HTTP 401): use --auth-plugin and --auth-params"),
         (["--tls-allow-insecure-connection", "--auth-plugin", "token", "--auth-params", SECRET],
-         "rejected the credentials (HTTP 401, method token); they may be expired"),
+         "rejected the credentials (HTTP 401, method token); they may have expired"),
         (["--tls-allow-insecure-connection", "--auth-plugin", "token", "--auth-params", "file:///nowhere/token"],
          "cannot read token file /nowhere/token: No such file"),
         (["--tls-trust-certs-file", "/nowhere/ca.pem"], "cannot read trusted certificates /nowhere/ca.pem"),
