@@ -102,9 +102,9 @@ def _create(call: Callable[..., Answer], topic: str, path: str) -> None:
 def _is_on_by_default(call: Callable[..., Answer], namespace: str) -> bool:
     """Return whether deduplication is enabled for topics of a namespace without a topic policy."""
     answer = call("GET", f"/admin/v2/namespaces/{namespace}/deduplication")
-    policy = answer.text.strip() if answer.is_success else ""
-    if policy in ("true", "false"):
-        return policy == "true"
+    policy = answer.text.strip()
+    if not answer.is_success or policy in ("true", "false"):
+        return answer.is_success and policy == "true"
     answer = call("GET", "/admin/v2/brokers/configuration/runtime")
     return answer.is_success and str(answer.json().get("brokerDeduplicationEnabled")).lower() == "true"
 

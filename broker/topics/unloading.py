@@ -176,7 +176,7 @@ class Unloading:
                 if not works_by_time(self._broker.namespaces.effective(topic_name)):
                     continue
                 topic = await self._incarnations.load(topic_name, create=False)
-                if not topic.joins and self._is_idle(topic) and self._is_at_rest(topic):
+                if not topic.is_closed and not topic.joins and self._is_idle(topic) and self._is_at_rest(topic):
                     self._unload(topic)
             except MagnetarError as error:
                 log.warning("cannot load %s to apply its policies: %s", name, error)

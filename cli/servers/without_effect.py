@@ -13,7 +13,7 @@ from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
 
 _log = logging.getLogger(__name__)
 _SECRET = re.compile(
-    r"^(basicAuthConf|properties)$|AuthenticationParameters$|Params$|password|secret|credential|private_?key",
+    r"^(basicAuthConf|properties)$|AuthenticationParameters$|Params$|password|secret|credential|private_?key|access_?key|token",
     re.IGNORECASE,
 )
 """Names of keys whose values are not shown in errors and logs."""

@@ -118,7 +118,9 @@ def test_key_without_an_effect_is_logged_unless_it_has_a_default_value(
         return
     assert not any(read_server_file(str(path), TABLES[file], file).values())
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    is_secret = re.search("(AuthenticationParameters|Params)$|(?i:password|secret|credential|private_?key)", name)
+    is_secret = re.search(
+        "(AuthenticationParameters|Params)$|(?i:password|secret|credential|private_?key|access_?key|token)", name
+    )
     reason = reason_of(name, file)
     assert reason is not None
     assert line == f"--config {path}: {name}{'' if is_secret else '=987654321'} has no effect: {reason}"

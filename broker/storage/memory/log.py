@@ -88,14 +88,15 @@ class MemoryLog(LedgerList[MemoryLedger]):
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
         """Append an entry, and call ``done`` with its position or the error."""
-        error = self._refusal() or self.failure
+        error = self._refusal()
         if error is not None:
             done(EARLIEST, error)
             return
         ledger = self._open_ledger()
         position = ledger.append(payload, messages, publish_time_ms)
         self.core.later(partial(self._confirm, ledger, position, done))
-        if ledger.appended >= self.core.max_ledger_entries:
+        config = self.core.config
+        if ledger.appended >= config.max_ledger_entries or ledger.totals.bytes >= config.max_ledger_bytes:
             self.close_ledger()
         self._created()
 
@@ -121,10 +122,9 @@ class MemoryLog(LedgerList[MemoryLedger]):
 
     def refuses(self, done: Done) -> bool:
         """Return whether changes are currently rejected; if so, ``done`` is called with the error."""
-        error = StorageError(f"log {self.name} was deleted: reopen it") if self.is_deleted else self.failure
-        if error is not None:
-            done(error)
-        return error is not None
+        if self.is_deleted:
+            done(StorageError(f"log {self.name} was deleted: reopen it"))
+        return self.is_deleted
 
     def changed(self, done: Done | None) -> None:
         """Record a change, and call ``done`` later."""
@@ -336,6 +336,9 @@ class MemoryLog(LedgerList[MemoryLedger]):
         Cancellation: safe.
         """
         now_ms, consumed = self.core.now_ms(), self.consumed
+        last = self.last_ledger
+        if last is not None and now_ms - last.created_ms >= self.core.config.max_ledger_age_s * 1000:
+            self.close_ledger()
         closed = []
         for ledger in self.ledgers_by_id.values():
             if ledger.closed_ms is None or ledger.confirmed < ledger.appended:
@@ -344,7 +347,7 @@ class MemoryLog(LedgerList[MemoryLedger]):
             closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, ledger.closed_ms, is_consumed))
         open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
         drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
-        if self.is_compacting or self.failure is not None:
+        if self.is_compacting:
             return []
         self._drop_ledgers(drop)
         return drop

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ....errors import StorageError
 from ....tasks import called_back
+from ..config import StorageConfig
 from ..cursors.names import check_text
 from ..cursors.partial_acks import PartialAcks
 from ..ports import Done
@@ -15,6 +18,7 @@ from .log import MemoryLog
 from .volatile_log import VolatileLog
 
 PARTIAL_ACKS_BYTES = 64 * 1024 * 1024
+logger = logging.getLogger(__name__)
 
 
 class MemoryStore:
@@ -22,19 +26,19 @@ class MemoryStore:
 
     Args:
         clock: returns the wall time, in seconds.
-        max_ledger_entries: maximum number of entries in a ledger.
+        config: limits of ledgers; the others have no effect.
 
     Attributes:
-        failure: error with which changes are rejected, or None; only set by tests.
         touched: logs that have changed since the last `take_touched`, in order.
+        failure: always None: changes are never rejected.
         is_congested: always False.
     """
 
+    failure: StorageError | None = None
     is_congested = False
 
-    def __init__(self, clock: Callable[[], float] = time.time, max_ledger_entries: int = 50_000) -> None:
-        self.max_ledger_entries = max_ledger_entries
-        self.failure: StorageError | None = None
+    def __init__(self, clock: Callable[[], float] = time.time, config: StorageConfig | None = None) -> None:
+        self.config = config or StorageConfig()
         self.partial_acks = PartialAcks(PARTIAL_ACKS_BYTES, time.monotonic)
         self.touched: dict[MemoryLog, None] = {}
         self._clock = clock
@@ -60,18 +64,15 @@ class MemoryStore:
     def _make_calls(self) -> None:
         calls, self._later = self._later, []
         for call in calls:
-            call()
-
-    def refuses(self, done: Done | None) -> bool:
-        """Return whether changes are currently rejected; if so, ``done`` is called with the error."""
-        if self.failure is not None and done is not None:
-            done(self.failure)
-        return self.failure is not None
+            try:
+                call()
+            except Exception:  # the remaining callbacks still have to run
+                logger.exception("storage callback failed")
 
     def record(self, done: Done | None, *parts: bytes) -> None:
         """Call ``done`` later, without writing anything."""
         if done is not None:
-            self.later(lambda: done(self.failure))
+            self.later(partial(done, None))
 
     def on_drained(self, callback: Callable[[], None]) -> None:
         """Do nothing: memory is never congested."""
@@ -110,14 +111,9 @@ class MemoryStore:
         """Delete a log and its cursors, if it exists.
 
         Cancellation: the log is deleted anyway.
-
-        Raises:
-            StorageError: changes are being rejected; nothing has changed.
         """
 
         def delete(done: Done) -> None:
-            if self.refuses(done):
-                return
             log = self._logs.pop(name, None)
             if log is not None:
                 if log.view is not None:

@@ -19,6 +19,8 @@ from magnetar.tasks import called_back, settle
 
 LEDGER_ENTRIES = 10
 """Maximum number of entries in a ledger of the tested logs."""
+LEDGER_BYTES = 100_000
+"""Size of a ledger after which the tested logs begin a new one."""
 
 Clock = Callable[[], float]
 Opened = AbstractAsyncContextManager[LogStore]
@@ -26,7 +28,7 @@ Opened = AbstractAsyncContextManager[LogStore]
 
 @contextlib.asynccontextmanager
 async def journal(directory: Path, clock: Clock) -> AsyncIterator[LogStore]:
-    config = StorageConfig(max_ledger_entries=LEDGER_ENTRIES)
+    config = StorageConfig(max_ledger_entries=LEDGER_ENTRIES, max_ledger_bytes=LEDGER_BYTES)
     storage = Storage.open(directory, config, clock=clock)
     storage.attach(asyncio.get_running_loop())
     try:
@@ -37,7 +39,7 @@ async def journal(directory: Path, clock: Clock) -> AsyncIterator[LogStore]:
 
 @contextlib.asynccontextmanager
 async def memory(directory: Path, clock: Clock) -> AsyncIterator[LogStore]:
-    yield MemoryStore(clock, LEDGER_ENTRIES)
+    yield MemoryStore(clock, StorageConfig(max_ledger_entries=LEDGER_ENTRIES, max_ledger_bytes=LEDGER_BYTES))
 
 
 ENGINES: dict[str, Callable[[Path, Clock], Opened]] = {"journal": journal, "memory": memory}

@@ -15,7 +15,7 @@ from magnetar.tasks import called_back
 from magnetar.wire.ack_set import from_wanted
 from magnetar.wire.position import Position
 
-from .engine import DURABLE, ENGINES, LEDGER_ENTRIES, append, created, everything, refusal
+from .engine import DURABLE, ENGINES, LEDGER_BYTES, LEDGER_ENTRIES, append, created, everything, refusal
 
 NAME = "persistent://public/default/t"
 
@@ -301,6 +301,29 @@ async def test_changed_logs_are_reported_once(store: LogStore) -> None:
     assert list(store.take_touched()) == [other]
     await append(log, b"x")
     assert list(store.take_touched()) == [log]
+
+
+async def test_ledgers_end_by_size_and_by_age(store: LogStore, clock: Clock) -> None:
+    log = await created(store, NAME)
+    for _ in range(3):
+        await append(log, bytes(LEDGER_BYTES // 2))
+    assert [ledger.entries for ledger in log.ledgers()] == [2, 1]
+    clock.now_s += 5 * 3600
+    assert len(await log.trim(0, 0)) == 2, "no cursor has to read them, and the last one is old"
+    assert log.entry_count == 0
+
+
+async def test_a_failing_callback_harms_no_other_one(store: LogStore, caplog: pytest.LogCaptureFixture) -> None:
+    log = await created(store, NAME)
+
+    def failing(*_: object) -> None:
+        raise ValueError("a bug of the caller")
+
+    log.append(b"a", 1, 0, failing)
+    log.open_cursor("s", EARLIEST, None, failing)
+    await append(log, b"b")
+    assert [entry.payload for entry in await everything(log)] == [b"a", b"b"]
+    assert caplog.text.count("callback failed") == 2
 
 
 @pytest.mark.parametrize("engine", DURABLE)
