@@ -165,7 +165,7 @@ class Admin:
         except NotHttp as exc:
             raise Failure(f"{self.base_url} did not respond like an HTTP server: {_LOOK} ({exc.reason})") from exc
         except NoAnswer as exc:
-            raise Failure(f"request to {self.base_url} failed: {exc.reason}; check its log") from exc
+            raise Failure(f"request to {self.base_url} failed: {exc.reason}; check the server's log") from exc
 
 
 _LOOK = "check that --admin-url is a web port (8080 by default), or check the server's log"

@@ -38,7 +38,7 @@ class ProducerInterceptor:
 class ConsumerInterceptor:
     """Intercepts each `Message` of a consumer before the application receives it, and its acknowledgement.
 
-    ``consumer`` is the consumer of the topic or partition.
+    ``consumer`` is the consumer for the topic or partition.
     """
 
     def before_consume(self, consumer: Any, message: Any) -> Any:

@@ -379,7 +379,7 @@ class KafkaSource(Source):
         return records
 
     def _records(self, messages: Sequence[Any]) -> tuple[list[Record], dict[int, int]]:
-        """Convert messages to records, and return each partition's next offset. An error is kept for later."""
+        """Convert messages to records, and return each partition's next offset. An error is saved and raised later."""
         records: list[Record] = []
         offsets: dict[int, int] = {}
         current, name, last = -1, "", None

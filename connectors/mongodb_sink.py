@@ -19,7 +19,7 @@ from .libraries import need
 _TRY_AGAIN = frozenset(
     (6, 7, 13, 18, 24, 50, 64, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11602, 13388, 13435, 13436)
 )
-"""Error codes not caused by the document, such as no primary, no access, a lock, or a time limit."""
+"""Codes of errors that the document did not cause, such as no primary, access denied, lock contention, or a timeout."""
 
 
 @dataclass

@@ -29,7 +29,7 @@ _AWAY = (
     "NOPERM",
     "UNKILLABLE",
 )
-"""First words of errors that are temporary or must be fixed by the server's operator."""
+"""Prefixes of errors that are temporary or must be fixed by the server's operator."""
 
 
 @dataclass(kw_only=True)

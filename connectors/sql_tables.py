@@ -368,7 +368,7 @@ class MySqlTable(TupleTable):
 
 
 class SqliteTable(TupleTable):
-    """A table of SQLite, which accepts values of any type unless the table is STRICT."""
+    """A SQLite table, which accepts values of any type unless the table is STRICT."""
 
     mark = "?"
 

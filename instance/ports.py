@@ -164,7 +164,7 @@ class Settlement(Outside, Protocol):
 
     @property
     def maker(self) -> Maker:
-        """The part that runs on the function's thread."""
+        """The component that runs on the function's thread."""
 
     def session(self) -> StateSession | None:
         """Return the function's state, or None without a state store; called once, for functions with a context."""

@@ -75,7 +75,7 @@ class ChunkJoiner:
 
         Args:
             entry: the chunk.
-            now_s: time of a monotonic clock.
+            now_s: monotonic time.
             now_ms: wall time, to compare with the publish time.
         """
         joined = Joined()

@@ -53,7 +53,7 @@ class ResultMaker:
         ship: Callable[[Sequence[Result]], None],
         skip: Callable[[Activation, ReceivedEntry], None],
     ) -> None:
-        """Create a maker of results.
+        """Create a result builder.
 
         Args:
             entries: creates output entries.

@@ -1,4 +1,4 @@
-"""Permanent change of a forked process to its tenant's user, before any user code runs in it.
+"""Permanent switch of a forked process to its tenant's user, before any user code runs in it.
 
 Design: the permissions of a process depend on its user, groups and capabilities, but it also inherits files,
 environment and memory. The user change cannot be undone: root's saved ids are replaced, all capabilities are dropped,

@@ -37,7 +37,7 @@ TIME_LIMIT_S = 3.0
 """Time limit for loading a package, in seconds; a package that takes longer, as large libraries may, is accepted."""
 SOURCE_CPU_S = 5
 SOURCE_TIME_LIMIT_S = 25.0
-"""Time limit for reading a package's source, in seconds: on a busy machine it takes a multiple of its CPU time."""
+"""Time limit for reading a package's source, in seconds: on a busy machine, it can take several times its CPU time."""
 SOURCE_MEMORY_BYTES = 1024**3
 AT_ONCE_MAX = 3
 PER_TENANT_MAX = 2

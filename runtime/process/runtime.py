@@ -102,7 +102,7 @@ class ProcessInstance:
             self._tasks.keep(self._watch, "liveness")
 
     async def _watch(self) -> None:
-        """Check the instance's health periodically, and kill it when it has not answered for too long."""
+        """Check the instance's health periodically, and kill it if it is unresponsive for too long."""
         while not self._ended.done():
             await asyncio.sleep(self._check_s)
             try:

@@ -4,7 +4,7 @@ Design: the broker drops duplicate messages of a producer, so a repeated run mus
 producer names. A plan therefore assigns ranges of entries to names, and is stored in one key of the function's state
 table. Plan n is stored before its job starts; afterwards the same key records that n is done, and the position reached
 by each input. Every change is a compare-and-set that records the driver making it: a driver that takes over an
-unfinished plan writes its own name, and the previous driver then finds another version and stops. The subscription
+unfinished plan writes its own name, and the previous driver then sees a different version and stops. The subscription
 follows: it is moved to the recorded position, repeatedly if needed.
 
 Invariant: in each partition, the ranges of plan n + 1 follow those of plan n. The sequence ids of a slot therefore

@@ -105,6 +105,6 @@ class Leadership:
             await log.close()
 
     def _lost(self) -> None:
-        """End the leadership after a failed append; the logs are then reacquired."""
+        """Give up leadership after a failed append; the logs are then reacquired."""
         self._follow()
         self._turned.set()

@@ -75,7 +75,7 @@ class Prerequisites:
                 await asyncio.to_thread(cpu_groups.find)
             except NoCpuLimit as exc:
                 raise RequestRefused(
-                    400, f"resources.cpu is not supported on the machine of worker {self._worker_id}: {exc}"
+                    400, f"the machine of worker {self._worker_id} does not support resources.cpu: {exc}"
                 ) from exc
 
     def check_isolation(self, details: FunctionDetails) -> None:

@@ -94,7 +94,7 @@ class Trials:
                 try:
                     await self._look_at(name)
                 except (OutOfDate, FunctionExists, NotLeader) as exc:
-                    _log.info("the trial of %s is continued by another leader: %s", name, exc)
+                    _log.info("another leader has taken over the trial of %s: %s", name, exc)
                 except MagnetarError as exc:
                     _log.warning("cannot decide the trial of %s; retrying: %s", name, exc)
 

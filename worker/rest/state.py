@@ -98,7 +98,7 @@ class StateRoutes:
         return as_json(shown(key, value))
 
     async def put(self, call: WorkerCall) -> None:
-        """Set a key of the function's state from the part `state`, a FunctionState as JSON."""
+        """Set a key of the function's state from the form part `state`, a FunctionState in JSON."""
         key = call.text("key")
         self.tables.check_configured()
         table = table_of(self._find(call))
