@@ -165,8 +165,8 @@ class InfluxdbSink(Sink):
 
 def _cause(answer: str) -> str:
     try:
-        told = json.loads(answer)
-        return str(told.get("error") or told.get("message") or answer)[:300]
+        reply = json.loads(answer)
+        return str(reply.get("error") or reply.get("message") or answer)[:300]
     except (ValueError, AttributeError):
         return " ".join(answer.split())[:300]
 

@@ -83,7 +83,7 @@ def retried(path: str) -> Iterator[None]:
     try:
         yield
     except exceptions.ClientError as error:
-        told = error.response.get("Error", {})
-        raise Retry(f"{path}: {told.get('Code')}: {' '.join(str(told.get('Message')).split())[:300]}") from error
+        details = error.response.get("Error", {})
+        raise Retry(f"{path}: {details.get('Code')}: {' '.join(str(details.get('Message')).split())[:300]}") from error
     except (exceptions.BotoCoreError, http.HTTPError, OSError) as error:
         raise Retry(f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:300]}") from error

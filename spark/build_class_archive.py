@@ -74,13 +74,13 @@ def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> 
         _train(session)
         session.stop(DUMP_TIMEOUT_S)
     except BaseException as error:
-        told = first_line(error)  # requires a running JVM
+        reason = first_line(error)  # requires a running JVM
         for left in scratch.glob(f"{SCRATCH_PREFIX}*"):  # also if the JVM has just started
             abandon(left)  # a JVM that exits normally would write the archive first
         if session is not None:
             session.stop()
         if isinstance(error, (Py4JError, PySparkException)):
-            raise SparkFailed(f"cannot build the class archive: {told}") from error
+            raise SparkFailed(f"cannot build the class archive: {reason}") from error
         raise
 
 

@@ -275,13 +275,13 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
         context.setLogLevel("ERROR")
         return Session(context, java, jvm)
     except BaseException as error:
-        told = first_line(error)  # requires a running JVM
+        reason = first_line(error)  # requires a running JVM
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
         end_jvm(jvm.process, 0)
         remove_scratch(jvm.scratch)
         if isinstance(error, (Py4JError, OSError)):
-            raise SparkFailed(f"cannot open a session with master {config.master}: {told}") from error
+            raise SparkFailed(f"cannot open a session with master {config.master}: {reason}") from error
         raise
 
 

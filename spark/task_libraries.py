@@ -107,9 +107,9 @@ def put_in_place(text: str) -> None:
     """
     from ..instance.loading.libraries import LIBRARIES
 
-    told = json.loads(text)
-    function = told["function"]
-    directory = _unpacked(told["archive"]) if "archive" in told else Path(told["directory"])
+    record = json.loads(text)
+    function = record["function"]
+    directory = _unpacked(record["archive"]) if "archive" in record else Path(record["directory"])
     if not directory.is_dir():
         raise FunctionLoadError(
             f"the requirements of function {function} are not in {directory}: trigger the function again, or run"

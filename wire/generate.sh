@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles the .proto files of this folder to the committed *_pb2 modules; `make generate` calls it.
-# A stub line `None: …` (a value of Schema.Type) is no Python and is left out; code says `Schema.Type.Value("None")`.
+# A stub line `None: …` (a value of Schema.Type) is not Python and is left out; code says `Schema.Type.Value("None")`.
 set -eu
 out=${1:-$(dirname "$0")}
 out=$(cd "$out" && pwd)

@@ -54,7 +54,9 @@ def ack(connection: Connection, command: CommandAck) -> None:
             connection,
             consumer.subscription,
             ids,
-            lambda batch, told: consumer.subscription.acknowledge(consumer, _acks(batch, inside_batches), told),
+            lambda batch, batch_done: consumer.subscription.acknowledge(
+                consumer, _acks(batch, inside_batches), batch_done
+            ),
             done,
         )
     elif len(ids) == 1:

@@ -208,8 +208,8 @@ class Checkpoint:
         self._tell(failure)
 
     def _tell(self, result: StorageError | None) -> None:
-        told, self._told = self._told, []
-        for waiting in told:
+        waiters, self._told = self._told, []
+        for waiting in waiters:
             tell(waiting, result)
 
     def _succeed(self, plan: _Plan, end: JournalEnd) -> None:

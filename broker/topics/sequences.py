@@ -85,8 +85,8 @@ class Sequence:
         if not self.under_way:
             self.pushed = self.stored
             if self.settled:
-                told, self.settled = self.settled, []
-                for tell in told:
+                due, self.settled = self.settled, []
+                for tell in due:
                     tell()
 
     def raise_to(self, last: int) -> None:

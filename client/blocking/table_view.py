@@ -63,11 +63,11 @@ class TableView:
         Returns after the calls for existing keys.
         """
         lane = self._listeners.lane()
-        told = threading.Event()
+        handled = threading.Event()
         listen = self._inner.for_each_and_listen
         self._thread.run(lambda: listen(lambda key, value: lane.submit(partial(callback, key, value))))
-        lane.submit(told.set)
-        told.wait()
+        lane.submit(handled.set)
+        handled.wait()
 
     def refresh(self) -> None:
         """Wait until the table contains everything published before this call."""

@@ -129,8 +129,8 @@ class ObservedConsumer(TrackedConsumer):
 
     def _tell_settled(self, hook: str, message_id: MessageId, done: asyncio.Future[None]) -> None:
         error = None if done.cancelled() else done.exception()
-        told = error if error is None or isinstance(error, MagnetarError) else MagnetarError(repr(error))
-        self._tell(hook, lambda interceptor: getattr(interceptor, hook)(self, message_id, told))
+        reported = error if error is None or isinstance(error, MagnetarError) else MagnetarError(repr(error))
+        self._tell(hook, lambda interceptor: getattr(interceptor, hook)(self, message_id, reported))
 
     def _tell(self, hook: str, call: Callable[[ConsumerInterceptor], object]) -> None:
         for interceptor in self._interceptors:

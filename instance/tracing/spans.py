@@ -64,8 +64,8 @@ class CallSpan:
         """Record why the call failed; each error is recorded once."""
         if not self._span.is_recording():
             return
-        told = list({id(error): error for error in errors}.values())
-        for error in told[:_ERRORS_MAX]:
+        distinct = list({id(error): error for error in errors}.values())
+        for error in distinct[:_ERRORS_MAX]:
             # `record_exception` would include our own frames, and secrets.
             text = self._hide(format_error(error))
             attributes = {
@@ -74,9 +74,9 @@ class CallSpan:
                 "exception.stacktrace": text,
             }
             self._span.add_event("exception", attributes)
-        if told:
-            self._span.set_attribute("error.type", type(told[0]).__qualname__)
-            self._span.set_status(Status(StatusCode.ERROR, self._hide(_text_of(told[0]))))
+        if distinct:
+            self._span.set_attribute("error.type", type(distinct[0]).__qualname__)
+            self._span.set_status(Status(StatusCode.ERROR, self._hide(_text_of(distinct[0]))))
 
     def end(self) -> None:
         """End the span at the recorded end of the call."""

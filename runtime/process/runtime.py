@@ -449,8 +449,8 @@ class ProcessRuntime:
             assert self._isolation is not None, "a user requires isolation"
             await asyncio.to_thread(self._isolation.open_home, spec.user, spec.home)
             resolves = needs_worker(spec)
-            told = spec if resolves else replace(spec, secrets_config="")  # its memory must not contain the settings
-            instance.files = HandedFiles(told.to_json())
+            handed = spec if resolves else replace(spec, secrets_config="")  # its memory must not contain the settings
+            instance.files = HandedFiles(handed.to_json())
             instance.discard = self._isolation.discard
             command |= {"files": instance.files.numbers, "user": spec.user, "home": str(spec.home)}
             command["resolves"] = resolves

@@ -27,5 +27,5 @@ async def decide(
     refusal = judge(settings, roles, rule, resource, grants)
     if refusal is None:
         return None
-    anew = await reader.read(resource.tenant, resource.namespace, is_fresh=True)
-    return judge(settings, roles, rule, resource, anew)
+    fresh = await reader.read(resource.tenant, resource.namespace, is_fresh=True)
+    return judge(settings, roles, rule, resource, fresh)

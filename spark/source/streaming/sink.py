@@ -87,8 +87,8 @@ class EpochNumbers:
                 f" namespace, or set effectivelyOnce=false: {error}"
             ) from error
         names = await writer.names(client, topic)
-        told = await asyncio.gather(*(writer.publisher.open(client, name) for name in names))
-        self._chain = EpochChain(self._name, self._epoch, len(names), dict(zip(names, told, strict=True)))
+        opened = await asyncio.gather(*(writer.publisher.open(client, name) for name in names))
+        self._chain = EpochChain(self._name, self._epoch, len(names), dict(zip(names, opened, strict=True)))
 
     def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
         """Return the sequence ids of the next entry; raises the same errors as `EpochChain.add`."""
