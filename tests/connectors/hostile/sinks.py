@@ -28,13 +28,14 @@ from tests.connectors.cases.iceberg_sink import IcebergSinkCase
 from tests.connectors.cases.influxdb_sink import InfluxdbSinkCase
 from tests.connectors.cases.jdbc import JdbcMariaDbCase, JdbcPostgresCase, JdbcSqliteCase
 from tests.connectors.cases.kafka import KafkaSinkCase
-from tests.connectors.cases.mqtt import MqttSinkCase
+from tests.connectors.cases.mqtt import Client, MqttSinkCase
 from tests.connectors.cases.nats import NatsSinkCase
 from tests.connectors.cases.pulsar import TIMEOUT_MS, PulsarSinkCase
 from tests.connectors.cases.rabbitmq import RabbitSinkCase
 from tests.connectors.cases.redis import RedisHashes, RedisStream, RedisValues
 from tests.connectors.cases.s3_sink import S3SinkCase
 from tests.connectors.hostile.table import NO_OBJECT, NOT_JSON, Hostile
+from tests.support.waiting import wait_for
 
 
 class SinkLane(SinkCase):
@@ -109,7 +110,11 @@ class MqttLane(MqttSinkCase, SinkLane):
     """Messages of MQTT."""
 
     def stored(self) -> Collection[object]:
-        return [message.payload for message in list(self._received)]
+        marker = Client(self.server_process, "marker", clean=True)
+        marker.client.publish("out/marker", b"", qos=1)
+        wait_for(lambda: any(message.topic == "out/marker" for message in list(self._received)), "the marker", 60)
+        marker.close()
+        return [message.payload for message in list(self._received) if message.topic != "out/marker"]
 
 
 class NatsLane(NatsSinkCase, SinkLane):
