@@ -41,6 +41,7 @@ COMMAND_S = 300.0
 OUTPUT_S = 60.0
 STOP_S = 30.0
 PORTS = {"--broker-port": 6650, "--web-port": 8080, "--worker-port": 6750, "--state-port": 4181}
+PORT_KEYS = {"workerPort": "--worker-port"}
 MORE_PORTS = (6651, 6751, 6752, 8443, 10999)
 QUERY = re.compile(r"\b(status|stats|list|get|show|logs|querystate|versions|peek|permissions|curl|cat|ls|tail)\b")
 ADDRESS = re.compile(r"(127\.0\.0\.1|localhost):(6650|8080)")
@@ -276,7 +277,7 @@ class Reader:
 
     def _start(self, place: Place, variables: dict[str, str], words: list[str]) -> None:
         kind, *flags = words
-        given = {word.partition("=")[0] for word in flags}
+        given = {word.partition("=")[0] for word in flags} | self._ports_in_file(flags)
         free = [(flag, str(self.ports[PORTS[flag]])) for flag in PORT_FLAGS[kind] if flag not in given]
         flags = [*flags, *(word for pair in free for word in pair)]
         if kind in ("standalone", "broker"):
@@ -295,6 +296,11 @@ class Reader:
             server.start()
         except AssertionError as error:
             raise place.broken("the server did not start", str(error)) from error
+
+    def _ports_in_file(self, flags: Sequence[str]) -> set[str]:
+        """Return the port flags that the `--config` file of a server sets."""
+        files = [self.directory / name for flag, name in itertools.pairwise(flags) if flag == "--config"]
+        return {flag for file in files for key, flag in PORT_KEYS.items() if f"{key}:" in file.read_text()}
 
     def _stop_servers(self) -> None:
         while self._servers:
