@@ -129,7 +129,7 @@ NOT_RUN = {
     "docs/get-started/first-function.md": ["clones this repository and installs it"],
     "docs/how-to/workers-on-pulsar.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
     "docs/isolation.md": ["needs root, and adds a system user"],
-    "docs/operations.md": ["listens on all addresses"],
+    "docs/operations.md": ["listens on all addresses", "updates the checkout and installs it"],
     "docs/reference/command-line.md": ["names a host and credentials"],
     "docs/reference/commands.md": 4 * ["synopsis; tests/test_docs.py looks for each command and flag"],
     "docs/reference/servers.md": ["synopsis; tests/test_docs.py looks for each command and flag"],
