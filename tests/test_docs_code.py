@@ -113,6 +113,7 @@ NOT_RUN = {
         "installs from the package index",
         *4 * ["needs the extra spark; tests/spark runs such programs"],
     ],
+    "docs/how-to/read-a-table.md": ["needs a PostgreSQL server; make test-connectors runs such a source"],
     "docs/how-to/requirements.md": ["installs from the package index"],
     "docs/how-to/spark-cluster.md": ["needs several machines; examples/spark/cluster.py starts all on one"],
     "docs/how-to/spark-credentials.md": ["needs a broker with TLS and tokens"],
