@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.connectors.guides import GUIDES
 from tests.support.doc_blocks import PAGES, ROOT, Block, blocks_of, commands_of
 from tests.support.doc_reader import PageBroken, Reader, is_client, missing_line
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 ELSEWHERE = {
     *ROOT.glob("docs/connectors/*.md"),  # tests/connectors/test_reference_pages.py
+    *GUIDES,  # the same
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from magnetar.connectors.register import BUILT_IN
 
+from tests.connectors.guides import GUIDES
 from tests.support.connector_pages import DIRECTORY, EXAMPLES, KINDS, example_name, pages
 from tests.support.doc_reader import Reader
 
@@ -57,3 +59,11 @@ def test_commands_of_the_page_create_it(reader: Reader, name: str) -> None:
     for kind in (kind for kind in KINDS if getattr(BUILT_IN[name], kind)):
         address = f"{reader.admin_url}/admin/v3/{kind}s/public/default/{example_name(name, kind)}"
         assert httpx.delete(address, timeout=60).raise_for_status()
+
+
+@pytest.mark.slow
+@pytest.mark.connectors
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_commands_of_the_guide_run(page: Path, tmp_path: Path) -> None:
+    with Reader(tmp_path) as reader:
+        reader.read(page)
